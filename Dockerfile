@@ -1,4 +1,4 @@
-# One image for all parts. The command selects the part: taskqueue gateway, worker, housekeeper, dashboard.
+# One image for all parts. The command selects the part: taskqueue gateway, worker, housekeeper, dashboard, outbox.
 # checkov:skip=CKV_DOCKER_7: the base image is named by the argument, with its version
 ARG PYTHON_IMAGE=python:3.13-slim
 
@@ -12,13 +12,14 @@ RUN python -m venv --without-pip /opt/venv \
  && python -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --no-deps \
       --require-hashes --only-binary :all: --no-binary crontab --requirement requirements.lock
 # In place of the links that the package has to its parts.
-COPY taskqueue/__init__.py taskqueue/__main__.py taskqueue/py.typed /app/taskqueue/
+COPY taskqueue/__init__.py taskqueue/__main__.py taskqueue/rq.py taskqueue/py.typed /app/taskqueue/
 COPY shared /app/taskqueue/shared
 COPY gateway /app/taskqueue/gateway
 COPY worker /app/taskqueue/worker
 COPY dashboard /app/taskqueue/dashboard
 COPY taskqueue/flask /app/taskqueue/flask
 COPY taskqueue/fastapi /app/taskqueue/fastapi
+COPY taskqueue/outbox /app/taskqueue/outbox
 # Byte code is compiled here, as the root file system is read-only at run time; by content hash, so that the build is
 # reproducible. The parts read their version from the metadata. The command is what pip would make of its entry point.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /app /opt/venv/lib \
@@ -37,9 +38,11 @@ LABEL org.opencontainers.image.title="Task Queue" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# An unprivileged user, by number, so that Kubernetes can verify that it is not root; and no package installer.
+# An unprivileged user, by number, so that Kubernetes can verify that it is not root; its folder for payloads, as a new
+# volume there takes its owner from the image; and no package installer.
 RUN groupadd --gid 10001 taskqueue \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin taskqueue \
+ && install -d -o 10001 -g 10001 /var/lib/taskqueue/payloads \
  && python -c "import pathlib, pip, shutil; shutil.rmtree(pathlib.Path(pip.__file__).parent)"
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app
@@ -53,8 +56,8 @@ ENV PATH=/opt/venv/bin:$PATH \
     GATEWAY_PORT=5000
 WORKDIR /app
 USER 10001:10001
-# Gateway; dashboard; metrics and health of worker and housekeeper.
-EXPOSE 5000 5001 9100 9101
+# Gateway; dashboard; metrics and health of worker, housekeeper and relay.
+EXPOSE 5000 5001 9100 9101 9102
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
-  CMD ["python", "-S", "-m", "taskqueue.shared.http.healthcheck", "5000", "5001", "9100", "9101"]
+  CMD ["python", "-S", "-m", "taskqueue.shared.http.healthcheck", "5000", "5001", "9100", "9101", "9102"]
 CMD ["taskqueue", "gateway"]

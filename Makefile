@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-all test-fast fuzz chaos chaos-selftest load check scan format bench lock manifests env backup restore verify-compose clean
+.PHONY: help setup run test test-all test-fast test-pythons fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -19,7 +19,7 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
-SOURCES := $(wildcard gateway worker dashboard shared taskqueue tests examples tools)
+SOURCES := $(wildcard gateway worker dashboard shared taskqueue tests examples tools noxfile.py)
 
 # An environment without its Python, or created for another folder, is removed, as it would fail with obscure errors.
 ifneq ($(wildcard $(VENV)/.made-in),)
@@ -46,16 +46,27 @@ LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/inte
   tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \
   tests/integration/worker/test_liveness.py
 
-PYTEST := $(PY) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not alone"
+# What depends most on the version of Python: `make test-all` runs it on each of them that is installed.
+ON_EACH_PYTHON := tests/unit tests/acceptance/test_package.py tests/integration/django
+
+SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := $(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone"
+# The versions of Python beside that of .venv which are in PATH or installed by pyenv; its summary names those that are not.
+PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[1-9].*/bin)
+OTHER_PYTHONS := PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session tests --
 
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
-test test-all: export PYTHONDONTWRITEBYTECODE :=
+test test-all test-pythons: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make test ARGS="tests/unit -k lock"
 	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(addprefix --ignore=,$(LONG))) $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
 	$(PYTEST) $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
+	$(OTHER_PYTHONS) $(SIDE_BY_SIDE) -m "not alone" $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
+
+test-pythons: $(VENV)/.dev ## run all tests on the other versions of Python that are installed: 3.11, 3.12, 3.13
+	$(OTHER_PYTHONS) $(SIDE_BY_SIDE) -m "not alone" $(ARGS)
 
 test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
 	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/integration/model tests/integration/stores/test_scripts.py -m "not alone" $(ARGS)
@@ -79,6 +90,11 @@ load: export MINUTES := $(if $(filter command line environment,$(origin MINUTES)
 load: $(VENV)/.dev ## run at half of the capacity for an hour and report growth and slowdown: make load MINUTES=10
 	$(PY) -m tests.labs.load --minutes $(MINUTES) $(ARGS)
 
+# KILLS is the number of processes that are killed; on a PostgreSQL: ARGS="--database postgresql+psycopg://user@host/name".
+KILLS ?= 1000
+outbox: $(VENV)/.dev ## kill programs, relays and Redis around an outbox and check each row: make outbox KILLS=100
+	$(PY) -m tests.labs.outbox --kills $(KILLS) $(ARGS)
+
 check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, commit subjects, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
@@ -89,9 +105,9 @@ check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, c
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit
 
-scan: $(VENV)/.dev $(VENV)/.checkov ## scan Dockerfile, manifests and dependencies for known weaknesses (installs checkov: a minute)
+scan: $(VENV)/.dev $(VENV)/.checkov $(VENV)/bin/helm ## scan Dockerfile, manifests, overlays, chart and dependencies for known weaknesses
 	$(VENV)/checkov/bin/checkov --framework dockerfile --skip-download --compact --quiet --file Dockerfile
-	$(VENV)/checkov/bin/checkov --config-file k8s/checkov.yaml --file k8s/deployment.yaml k8s/extras/*.yaml
+	$(PY) -m pytest tests/deployment/test_scan.py
 	$(PY) -m tests.security.audit --hard
 
 format: $(VENV)/.dev ## format the code and apply automatic fixes
@@ -104,12 +120,18 @@ bench: $(VENV)/.dev ## run the benchmarks, side by side with other queues
 lock: $(VENV)/.dev ## update requirements.lock, from which the image is built
 	$(PIP) 'uv>=0.9,<1'
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
-	  --extra server --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
+	  --extra server --extra sqlalchemy --extra postgresql --extra s3 --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.lock pyproject.toml
 
-manifests: ## render k8s/deployment.yaml from its parts (needs kubectl)
+manifests: $(VENV)/.dev ## render k8s/deployment.yaml from its parts (needs kubectl), and the Helm chart from it
 	@rendered=$$(kubectl kustomize k8s/overlays/production) && { \
 	  echo "# Made by \`make manifests\` of overlays/production and base: change those."; echo "$$rendered"; \
 	} > k8s/deployment.yaml
+	@$(PY) -m tools.helm_chart
+
+helm: $(VENV)/bin/helm ## install helm into .venv, for the tests of the chart (Linux on x86-64)
+
+$(VENV)/bin/helm: | $(VENV)/.made-in
+	@$(PY) -m tools.get_helm $(@D)
 
 # A last line without a newline is completed first; an empty password counts as missing.
 env: ## write the passwords for docker-compose.yml into .env; existing ones are kept
@@ -155,8 +177,11 @@ restore: ## replace Redis' data with a backup: make restore FROM=file.tar
 verify-compose: $(VENV)/.dev ## test docker-compose.yml on a real engine, from the build to the removal of the volumes
 	$(PY) -m tests.deployment.verify_compose $(ARGS)
 
+verify-kubernetes: $(VENV)/.dev ## test k8s/deployment.yaml on the cluster of KUBECONFIG, from the build to the removal
+	$(PY) -m tests.deployment.verify_kubernetes $(ARGS)
+
 clean: ## remove generated files, except the data in .data
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .nox .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.run: pyproject.toml | $(VENV)/.made-in
@@ -170,11 +195,13 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.made-in
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.run $@
 
+checkov: $(VENV)/.checkov ## install checkov into .venv, for `make scan` and the tests of the manifests (a minute)
+
 # In its own environment, because it installs some ninety packages and pins older versions of a few.
-$(VENV)/.checkov: | $(VENV)/.made-in
+$(VENV)/.checkov: k8s/requirements-scan.txt | $(VENV)/.made-in
 	@echo "Installing checkov (once) ..."
 	@$(PY) -m venv $(VENV)/checkov
-	@$(VENV)/checkov/bin/python -m pip install --quiet --disable-pip-version-check --no-input 'checkov>=3.3,<4'
+	@$(VENV)/checkov/bin/python -m pip install --quiet --disable-pip-version-check --no-input --requirement k8s/requirements-scan.txt
 	@touch $@
 
 $(VENV)/.made-in:

@@ -17,9 +17,9 @@ from werkzeug.utils import find_modules, import_string
 from taskqueue.dashboard import present
 from taskqueue.dashboard.auth import security
 from taskqueue.dashboard.auth.login_throttle import LoginThrottle
+from taskqueue.dashboard.auth.oidc import IdentityProvider, mark_of
 from taskqueue.dashboard.auth.sessions import Sessions
 from taskqueue.dashboard.auth.users import Role, Users
-from taskqueue.dashboard.background import Background
 from taskqueue.dashboard.context import PageContext
 from taskqueue.dashboard.explain.status import waiting_for
 from taskqueue.dashboard.metrics import Metrics
@@ -27,13 +27,18 @@ from taskqueue.dashboard.overview import Overview
 from taskqueue.dashboard.queries import Queries
 from taskqueue.dashboard.stores import open_stores
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.decode import moment
+from taskqueue.shared.domain.duration import duration
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.sanitize import plain
 from taskqueue.shared.errors import (
     BatchBusy,
     BatchNotFound,
     CorruptRecord,
+    HistoryUnavailable,
     IllegalTransition,
     LockChanged,
+    PayloadUnavailable,
     ScheduleNotFound,
     StoreUnavailable,
     TaskNotFound,
@@ -62,18 +67,19 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     metrics = Metrics()
     metrics.install(app)
     stores = open_stores(settings, redis, tracing)
+    redaction = Redaction(settings.dashboard_redact)
     context = PageContext(
         settings=settings,
         stores=stores,
-        queries=Queries(stores, Overview(stores, metrics)),
-        redaction=present.Redaction(settings.dashboard_redact),
+        queries=Queries(stores, Overview(stores, metrics), redaction),
+        redaction=redaction,
         metrics=metrics,
         users=users,
-        sessions=Sessions(redis, users, settings.dashboard_session),
+        sessions=Sessions(redis, users, settings.dashboard_session, settings.dashboard_idle, mark_of(settings)),
+        identity_provider=IdentityProvider(app, settings, redis, users) if settings.oidc_issuer else None,
         login_throttle=LoginThrottle(users),
     )
     app.extensions["page_context"] = context
-    app.extensions["background"] = Background(stores.bulk_actions)
     security.install(app, settings, users, context.sessions, redis)
     for page in find_modules("taskqueue.dashboard.pages"):
         app.register_blueprint(import_string(page).blueprint)
@@ -86,9 +92,10 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
     app.jinja_env.filters.update(
         plain=plain,
         clip=present.clip,
-        duration=present.duration,
+        duration=duration,
         ago=present.ago,
         exact=present.exact,
+        moment=moment,
         size=present.size,
         waiting_for=waiting_for,
     )
@@ -101,8 +108,10 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
             "theme": theme if theme in ("light", "dark") else "",
+            "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
+            "personal_keys": bool(context.settings.personal_keys),
         }
 
 
@@ -128,7 +137,12 @@ _FAILED = "The action failed"
 def _register_errors(app: Flask) -> None:
     @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
-        return *_apology(503, "Redis cannot be reached", str(error)), {"Retry-After": "2"}
+        what = "The history" if isinstance(error, HistoryUnavailable) else "Redis"
+        return *_apology(503, f"{what} cannot be reached", str(error)), {"Retry-After": "2"}
+
+    @app.errorhandler(PayloadUnavailable)
+    def without_payload(error: PayloadUnavailable) -> tuple[str, int]:
+        return _apology(503, "The payload store cannot be used", str(error))
 
     @app.errorhandler(HTTPException)
     def http(error: HTTPException) -> tuple[str, int]:

@@ -9,14 +9,15 @@ from flask import current_app, flash, redirect, render_template
 from werkzeug.local import LocalProxy
 
 from taskqueue.dashboard.auth.login_throttle import LoginThrottle
+from taskqueue.dashboard.auth.oidc import IdentityProvider
 from taskqueue.dashboard.auth.security import person
 from taskqueue.dashboard.auth.sessions import Sessions
 from taskqueue.dashboard.auth.users import Users
 from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.present import Redaction
 from taskqueue.dashboard.queries import Queries
 from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.redaction import Redaction
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -34,6 +35,7 @@ class PageContext:
     users: Users
     sessions: Sessions
     login_throttle: LoginThrottle
+    identity_provider: IdentityProvider | None
 
 
 context = cast("PageContext", LocalProxy(lambda: current_app.extensions["page_context"]))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
 from typing import Any
 
 from flask import abort
 
 from taskqueue.dashboard.context import context
+from taskqueue.dashboard.forms import Path
 from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.domain.task import INTERNAL_TYPES
 from taskqueue.shared.errors import InvalidJSON
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+
+NOT_TO_BE_EDITED = "this type is internal, and its tasks cannot be made by hand: choose another type"
 
 
 def parse(text: str) -> Any:
@@ -32,26 +36,57 @@ def restore(edited: Any, original: Any) -> Any:
 
 
 def demand_own(task_type: str) -> None:
-    """Ends the request with 400 for a webhook delivery: arbitrary data would be sent with a valid signature."""
-    if task_type == WEBHOOK_TYPE:
-        abort(400, NOT_TO_BE_SCHEDULED)
+    """Ends the request with 400 for an internal type: its data would be sent with a valid signature, or name a job."""
+    if task_type in INTERNAL_TYPES:
+        abort(400, NOT_TO_BE_EDITED)
 
 
 def demand_valid(task_type: str, data: Any) -> None:
     """Ends the request with 400 if the data matches no version of the schema that workers published for its type."""
-    types = context.stores.types
-    types.refresh()
-    offer = types.find(task_type)
-    versions = [found for each in (offer.versions if offer else ()) if (found := types.version(each))]
-    wrong = [_mistakes(found.schema, data) for found in versions]
-    if wrong and all(wrong):
-        abort(400, f"the data does not match the schema of {task_type}: {'; '.join(wrong[0][:5])}")
+    if wrong := [f"{'.'.join(map(str, path))}: {text}" for path, text in mistakes_in(task_type, data)]:
+        abort(400, f"the data does not match the schema of {task_type}: {'; '.join(wrong[:5])}")
 
 
-def _mistakes(schema: Mapping[str, Any], data: Any) -> list[str]:
-    """Returns what is wrong with the data; nothing if the schema is invalid."""
+def mistakes_in(task_type: str, data: Any, demand_type: bool = False) -> list[tuple[Path, str]]:
+    """Returns what is wrong with data under the schema of its type; an unknown type is no mistake unless demanded."""
     try:
-        found = compile_schema(schema).iter_errors(data)
-    except ValueError:
-        return []
-    return [f"{'.'.join(map(str, ('data', *each.instance_path)))}: {each.message[:300]}" for each in found]
+        context.stores.type_cache.check(task_type, data)
+    except Refusal as refusal:
+        if demand_type or refusal.kind is refusals.INVALID:
+            return mistakes_of(refusal, data)
+    return []
+
+
+def mistakes_of(refusal: Refusal, data: Any) -> list[tuple[Path, str]]:
+    """Returns the mistakes of a refusal by their places, without texts that might quote hidden values."""
+    errors = refusal.members.get("errors")
+    if not errors:
+        return [((), refusal.detail)]
+    return [_located(each["pointer"], each["detail"], data) for each in errors]
+
+
+def _located(pointer: str, text: str, data: Any) -> tuple[Path, str]:
+    path: Path = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.removeprefix("#").split("/")[1:])
+    if path[:1] != ("data",):
+        return path, text
+    if missing := _REQUIRED.fullmatch(text):
+        return (*path, json.loads(missing[1])), "is required"
+    if not text.startswith(_WITHOUT_VALUES) and _may_quote_hidden(path[1:], data):
+        return path, "is not valid; the reason is not shown, as it would quote a hidden value"
+    return path, text
+
+
+def _may_quote_hidden(path: Path, data: Any) -> bool:
+    """Returns whether the value at this place is hidden, holds a hidden value, or cannot be found."""
+    shown = context.redaction.hide(data)
+    try:
+        for part in path:
+            at = int(part) if isinstance(data, list) else part
+            data, shown = data[at], shown[at]
+    except (KeyError, IndexError, ValueError, TypeError):
+        return True
+    return bool(data != shown)
+
+
+_REQUIRED = re.compile(r'("(?:[^"\\]|\\.)*") is a required property')
+_WITHOUT_VALUES = ("Additional properties are not allowed", "Unevaluated properties are not allowed")

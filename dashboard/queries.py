@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from taskqueue.dashboard.cache import FRESH, TTLCache
 from taskqueue.dashboard.overview import Overview, Snapshot
 from taskqueue.dashboard.stores import Stores
+from taskqueue.shared.alerts.incident import Incident
+from taskqueue.shared.domain.preview import PREVIEW, preview
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.task import TaskDetail, TaskState, TaskSummary
-from taskqueue.shared.errors import TaskNotFound
-from taskqueue.shared.stores.audit import AuditEntry
+from taskqueue.shared.errors import HistoryUnavailable, TaskNotFound
+from taskqueue.shared.stores.audit import AuditEntry, AuditFilter
 from taskqueue.shared.stores.batches import Batch, BatchItem
-from taskqueue.shared.stores.bulk_actions import BulkAction, Selection
+from taskqueue.shared.stores.breakdown import Breakdown, Source
+from taskqueue.shared.stores.bulk_actions import BulkAction, Count, Plan
 from taskqueue.shared.stores.dependencies import Relations, Relative, read_relations
 from taskqueue.shared.stores.failure_groups import FailureGroup
 from taskqueue.shared.stores.limits import LimitState
 from taskqueue.shared.stores.locks import LockInfo
-from taskqueue.shared.stores.schedules import SchedulePage, StoredSchedule
+from taskqueue.shared.stores.saved_views import SavedView
+from taskqueue.shared.stores.schedules import Run, SchedulePage, StoredSchedule
+from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.shared.stores.tasks import Filter, Page, Reading
+from taskqueue.shared.stores.workers import WorkerInfo
+
+if TYPE_CHECKING:
+    from taskqueue.shared.history.analytics import Report, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +44,21 @@ T = TypeVar("T")
 PAGE = 50
 LARGE = 16_384
 """Bytes of a record from which on one task is shown at a time: rendering takes 100 times its size."""
-_QUICK = 0.5
+PREVIEWED = 4096
+"""Bytes of stored data up to which a row of a list shows some of it."""
+RECENT = 200
+"""Tasks of a type from which its times are taken where there is no history."""
+_QUICK, _SELDOM = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeInfo:
+    """A task type: its newest version (None for an unknown type), the live workers that serve it, and its limit."""
+
+    published: TaskType | None
+    versions: int
+    workers: Sequence[WorkerInfo]
+    limit: LimitState | None
 
 
 def _cached(read: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
@@ -48,8 +74,9 @@ def _cached(read: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[
 class Queries:
     """The read side of the dashboard. Every method raises StoreUnavailable."""
 
-    def __init__(self, stores: Stores, overview: Overview) -> None:
+    def __init__(self, stores: Stores, overview: Overview, redaction: Redaction) -> None:
         self.stores = stores
+        self.redaction = redaction
         self.overview = overview
         self.cache = TTLCache()
         self.large = threading.Lock()
@@ -61,7 +88,12 @@ class Queries:
     @_cached
     def tasks(self, wanted: Filter, cursor: str | None) -> Page:
         """Returns a page of tasks. Raises ValueError for an invalid cursor."""
-        return self.stores.tasks.page(wanted, limit=PAGE, cursor=cursor)
+        return self.stores.all_tasks.page(wanted, limit=PAGE, cursor=cursor)
+
+    @_cached
+    def dead_letters(self, cause: str, cursor: str | None) -> Page:
+        """Returns a page of the dead letters of a cause in Redis. Raises ValueError for an invalid cursor."""
+        return self.stores.tasks.page(Filter(state=TaskState.FAILED, cause=cause), limit=PAGE, cursor=cursor)
 
     @contextmanager
     def task(self, task_id: str) -> Iterator[Reading]:
@@ -82,6 +114,65 @@ class Queries:
             alone = Relative(id=summary.id, type=summary.type, state=summary.state)
             return Relations(relatives={summary.id: alone}, dependences=(), cut=False)
         return self.cache.get(("relations", summary.id), lambda: read_relations(self.stores.redis, summary.id))
+
+    @_cached
+    def report(self, wanted: Wanted) -> Report:
+        """Returns the statistics of a range. Raises HistoryUnavailable."""
+        from taskqueue.shared.history.analytics import read_report  # SQLAlchemy is slow to import
+
+        if self.stores.history is None:
+            raise HistoryUnavailable("this dashboard has no HISTORY_URL")
+        return read_report(self.stores.history, wanted)
+
+    @_cached
+    def breakdown(self, source: Source, named: str | None, most: int | None = None) -> Breakdown:
+        """Returns how many tasks have which content, of about `most` tasks. Raises BatchNotFound."""
+        return self.stores.breakdowns.read(source, named, most)
+
+    @_cached
+    def type_counts(self, types: Sequence[str]) -> dict[str, int]:
+        """Returns how many tasks of these types Redis has."""
+        return self.stores.tasks.counts_of_types(types)
+
+    @_cached
+    def slowest(self, task_type: str, limit: int) -> Sequence[TaskSummary]:
+        """Returns the tasks of a type that ran longest, of those that completed last."""
+        found: Sequence[TaskSummary] = [
+            each for each in self.recent(task_type) if each.state is TaskState.COMPLETED and each.ran is not None
+        ]
+        if self.stores.history:
+            with suppress(HistoryUnavailable):
+                found = self.stores.history.slowest(task_type, limit)
+        return sorted(found, key=lambda each: each.ran or timedelta(0), reverse=True)[:limit]
+
+    @_cached
+    def recent(self, task_type: str) -> Sequence[TaskSummary]:
+        """Returns the latest tasks of a type that Redis has."""
+        return self.stores.tasks.page(Filter(type=task_type), limit=RECENT).items
+
+    def usual_times(self, task_types: Sequence[str]) -> dict[str, timedelta]:
+        """Returns how long tasks of these types usually run: the median of the last twenty that completed."""
+        found = {}
+        for name in task_types:
+            wanted = Filter(type=name, state=TaskState.COMPLETED)
+            read = partial(self.stores.tasks.page, wanted, limit=20)
+            tasks = self.cache.get(("usual", name), read, _SELDOM).items
+            if times := sorted(each.ran for each in tasks if each.ran is not None):
+                found[name] = times[len(times) // 2]
+        return found
+
+    @_cached
+    def task_type(self, name: str) -> TypeInfo:
+        """Returns what is known of a type, which may be unknown."""
+        now = self.snapshot()
+        offer = self.stores.types.find(name)
+        serving = set(self.stores.types.served_by(name, [each.name for each in now.workers]))
+        return TypeInfo(
+            published=self.stores.types.newest(name),
+            versions=len(offer.versions) if offer else 0,
+            workers=[each for each in now.workers if each.name in serving],
+            limit=self.stores.limits.get(f"type:{name}"),
+        )
 
     @_cached
     def batches(self, cursor: str | None) -> tuple[list[Batch], str | None]:
@@ -109,6 +200,21 @@ class Queries:
         return self.stores.failure_groups.get(key)
 
     @_cached
+    def named_groups(self, keys: Sequence[str]) -> list[FailureGroup]:
+        """Returns these dead-letter groups, without those of which no dead letter is left."""
+        return self.stores.failure_groups.many(keys)
+
+    @_cached
+    def replays(self, cause: str) -> list[BulkAction]:
+        """Returns the bulk actions that retried dead letters of a cause, newest first."""
+        return self.stores.bulk_actions.of_cause(cause)
+
+    @_cached
+    def first_seen(self, cause: str) -> datetime | None:
+        """Returns when a cause was first seen, if that is known."""
+        return self.stores.failure_groups.first_seen(cause)
+
+    @_cached
     def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
         """Returns the latest bulk actions, and the ids of corrupt ones."""
         return self.stores.bulk_actions.all()
@@ -117,13 +223,12 @@ class Queries:
         """Returns a bulk action, at most half a second old, as its page shows progress; None if there is none."""
         return self.cache.get(("bulk action", action_id), lambda: self.stores.bulk_actions.get(action_id), _QUICK)
 
-    def selected(self, selection: Selection) -> tuple[int, Sequence[TaskSummary]]:
-        """Returns the number of dead letters in a selection, and the first of them."""
-        if selection.ids:
-            dead = [task for task in self.stores.tasks.summaries(selection.ids) if task.state is TaskState.FAILED]
-            return len(dead), dead[:20]
-        wanted = Filter(state=TaskState.FAILED, cause=selection.cause or None)
-        return self.stores.bulk_actions.count(selection), self.stores.tasks.page(wanted, limit=20).items
+    def selected(self, plan: Plan, most: int) -> tuple[Count, Sequence[TaskSummary]]:
+        """Returns how many tasks a bulk action would take now, and some of them."""
+        if plan.selection.ids:
+            found = self.stores.bulk_actions.sample(plan, len(plan.selection.ids))
+            return Count(len(found), exact=True), found[:most]
+        return self.stores.bulk_actions.count(plan), self.stores.bulk_actions.sample(plan, most)
 
     @_cached
     def locks(self) -> list[LockInfo]:
@@ -145,20 +250,48 @@ class Queries:
         """Returns a schedule. Raises ScheduleNotFound or CorruptRecord."""
         return self.stores.schedules.get(name)
 
+    @_cached
+    def schedule_runs(self, names: Sequence[str]) -> dict[str, list[Run]]:
+        """Returns the last runs of these schedules, the oldest first; states as last noted."""
+        return dict(zip(names, self.stores.schedules.runs(names), strict=True))
+
+    @_cached
+    def saved_views(self) -> list[SavedView]:
+        """Returns the saved views of all users, by name."""
+        return self.stores.saved_views.all()
+
+    @_cached
+    def incident(self, since: datetime, until: datetime) -> Incident:
+        """Returns what happened in a range."""
+        return self.stores.incidents.read(since, until)
+
     def states(self, ids: Sequence[str | None]) -> dict[str, TaskState]:
         """Returns the states of these tasks, without removed ones."""
         wanted = tuple(each for each in ids if each)
         found = self.cache.get(("states", wanted), lambda: self.stores.tasks.summaries(wanted))
         return {each.id: each.state for each in found}
 
+    def previews(self, tasks: Sequence[TaskSummary]) -> dict[str, str]:
+        """Returns a line about the data of each of these tasks, without hidden values; none where data is large."""
+        shown = tasks[:PAGE]
+        return self.cache.get(("previews", *(each.id for each in shown)), lambda: self._previews(shown))
+
+    def _previews(self, tasks: Sequence[TaskSummary]) -> dict[str, str]:
+        kinds = {each.id: each.type for each in tasks}
+        templates = {kind: found.schema for kind in set(kinds.values()) if (found := self.stores.types.newest(kind))}
+        return {
+            task_id: preview(self.redaction.emptied(data), templates.get(kinds[task_id], {}).get(PREVIEW))
+            for task_id, data in self.stores.tasks.small_data(tasks, PREVIEWED).items()
+        }
+
     @_cached
-    def audit(self, before: str | None) -> tuple[list[AuditEntry], str | None]:
+    def audit(self, before: str | None, wanted: AuditFilter) -> tuple[list[AuditEntry], str | None]:
         """Returns a page of the audit record, and the next cursor."""
-        return self.stores.audit.page(PAGE, before)
+        return self.stores.audit.page(PAGE, before, wanted)
 
     def _reading(self, task_id: str) -> Reading:
         def read() -> Reading:
-            found = self.stores.tasks.read_many([task_id])
+            found = self.stores.all_tasks.read_many([task_id])
             if task_id not in found:
                 raise TaskNotFound(id=task_id)
             return found[task_id]

@@ -61,6 +61,4 @@ class Dashboard(Served):
         """Returns the app, built in the serving process."""
         from taskqueue.dashboard.app import create_app
 
-        app = create_app(self.settings, self.connect("dashboard"), self.users)
-        app.extensions["background"].start()
-        return app
+        return create_app(self.settings, self.connect("dashboard"), self.users)

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from taskqueue.shared.alerts.incident import Incidents
+from taskqueue.shared.history.records import open_history, open_records
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.stores.breakdown import Breakdowns
 from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.failure_groups import FailureGroups
+from taskqueue.shared.stores.idempotency import Idempotency
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.output import Outputs
+from taskqueue.shared.stores.payloads import Payloads
+from taskqueue.shared.stores.personal_keys import PersonalKeys
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.saved_views import SavedViews
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.bodies import context_of
+from taskqueue.shared.submission.task_factory import TaskFactory
+from taskqueue.shared.submission.type_cache import TypeCache
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.shared.history.reading import History
     from taskqueue.shared.observability.tracing import Tracing
 
 
@@ -33,15 +46,26 @@ class Stores:
     redis: Redis
     audit: Audit
     batches: Batches
+    breakdowns: Breakdowns
     bulk_actions: BulkActions
     dead_letters: DeadLetters
     failure_groups: FailureGroups
+    incidents: Incidents
     limits: Limits
     locks: LockAdmin
+    outputs: Outputs
+    personal_keys: PersonalKeys
     queues: Queues
     schedules: ScheduleStore
+    history: History | None
+    saved_views: SavedViews
     tasks: Records
+    all_tasks: Records
+    """With those that are in the history only."""
     types: TaskTypes
+    type_cache: TypeCache
+    task_factory: TaskFactory
+    idempotency: Idempotency
     workers: Workers
 
 
@@ -49,20 +73,35 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
     """Returns the stores; nothing is read yet."""
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
-    tasks = Records(scripts, queues.register)
-    dead_letters = DeadLetters(scripts, tasks, tracing)
+    tasks, history = Records(scripts, queues.register, Payloads.of(settings)), open_history(settings)
+    batches = Batches(scripts)
+    dead_letters = DeadLetters(scripts, tasks, tracing, timedelta(seconds=settings.retention_deleted))
+    types, bodies = TaskTypes(redis), context_of(settings, webhooks=True)
+    type_cache = TypeCache(types, fresh=settings.type_cache_time, http_task_policy=settings.http_task_policy())
+    bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)
+    workers = Workers(redis, settings.lease())
     return Stores(
         redis=redis,
         audit=Audit(redis),
-        batches=Batches(scripts),
-        bulk_actions=BulkActions(scripts, dead_letters),
+        batches=batches,
+        breakdowns=Breakdowns(tasks, batches),
+        bulk_actions=bulk_actions,
         dead_letters=dead_letters,
         failure_groups=FailureGroups(scripts),
+        incidents=Incidents(scripts, workers, bulk_actions),
         limits=Limits(scripts),
+        outputs=Outputs(redis),
         locks=LockAdmin(scripts),
+        personal_keys=PersonalKeys(scripts),
         queues=queues,
         schedules=ScheduleStore(scripts),
+        history=history,
+        saved_views=SavedViews(scripts),
         tasks=tasks,
-        types=TaskTypes(redis),
-        workers=Workers(redis, settings.lease()),
+        all_tasks=open_records(tasks, history),
+        types=types,
+        type_cache=type_cache,
+        task_factory=TaskFactory(type_cache, tracing, settings.default_priority, bodies, tasks.payloads),
+        idempotency=Idempotency(scripts, timedelta(seconds=settings.idempotency_ttl), queues.bounds),
+        workers=workers,
     )

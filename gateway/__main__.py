@@ -17,7 +17,12 @@ def main() -> None:
     settings = load_or_exit()
     instance = f"{socket.gethostname()}-{os.getpid()}"
     logs.configure(
-        "gateway", settings.log_level, settings.log_format, instance=instance, app_version=settings.app_version
+        "gateway",
+        settings.log_level,
+        settings.log_format,
+        instance=instance,
+        app_version=settings.app_version,
+        export=settings.log_export,
     )
     foreign_names.warn()
     announce(settings)

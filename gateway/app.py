@@ -23,8 +23,12 @@ from taskqueue.gateway.http.openapi import document
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.metrics_federation import MetricsFederation
 from taskqueue.gateway.readiness import Readiness
+from taskqueue.gateway.routes.analytics import AnalyticsRoutes
+from taskqueue.gateway.routes.audit import AuditRoutes
 from taskqueue.gateway.routes.batch_progress import BatchRoutes
 from taskqueue.gateway.routes.batches import BatchSubmission
+from taskqueue.gateway.routes.breakdown import BreakdownRoutes
+from taskqueue.gateway.routes.bulk_actions import BulkRoutes
 from taskqueue.gateway.routes.dead_letters import DeadLetterRoutes
 from taskqueue.gateway.routes.documentation import Documentation
 from taskqueue.gateway.routes.events import EventRoutes, Poller
@@ -37,21 +41,29 @@ from taskqueue.gateway.routes.outbox import OutboxRoutes
 from taskqueue.gateway.routes.queues import QueueRoutes
 from taskqueue.gateway.routes.schedules import ScheduleRoutes
 from taskqueue.gateway.routes.tasks import Tasks
+from taskqueue.gateway.routes.timeline import TimelineRoutes
 from taskqueue.gateway.routes.types import TypeRoutes
+from taskqueue.gateway.routes.waiting import WaitingRoutes
 from taskqueue.gateway.routes.workers import WorkerRoutes
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner
+from taskqueue.shared.alerts.incident import Incidents
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TASK_ID
+from taskqueue.shared.history.records import open_history, open_records
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Keyring
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.stores.breakdown import Breakdowns
+from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.idempotency import Idempotency
 from taskqueue.shared.stores.limits import Limits as TaskLimits
 from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.output import Outputs
+from taskqueue.shared.stores.payloads import Payloads
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.receipts import Receipts
 from taskqueue.shared.stores.schedules import ScheduleStore
@@ -67,10 +79,10 @@ from taskqueue.shared.submission.type_cache import TypeCache
 class TaskIdConverter(BaseConverter):
     """Matches task ids only; any other text makes the path unknown.
 
-    `/tasks/batch` and `/tasks/outbox` are excluded because they are paths of their own, with their own answer to other
-    methods."""
+    `/tasks/batch`, `/tasks/outbox` and `/bulk-actions/preview` are excluded because they are paths of their own, with
+    their own answer to other methods."""
 
-    regex = f"(?!(?:batch|outbox)$){TASK_ID.pattern}"
+    regex = f"(?!(?:batch|outbox|preview)$){TASK_ID.pattern}"
 
 
 class NameConverter(BaseConverter):
@@ -112,10 +124,12 @@ def _problem(error: Exception) -> Response:
 
 
 def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
-    keyring = Keyring(settings.api_keys, settings.api_keys_file)
+    keyring = Keyring(settings.api_keys, settings.api_keys_file, personal=bool(settings.personal_keys))
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
-    records = Records(scripts, queues.register)
+    payloads = Payloads.of(settings)
+    records = Records(scripts, queues.register, payloads)
+    history = open_history(settings)
     workers = Workers(redis, settings.lease())
     type_cache = TypeCache(
         TaskTypes(redis),
@@ -125,15 +139,17 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     )
     policy = settings.retry_policy
     context = _limits(settings).context
-    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context)
+    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads)
     batches = Batches(scripts)
+    dead_letters = DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted))
+    bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, queues.bounds)
     circuit_breaker = CircuitBreaker()
     routes = (
         Tasks(
             queues=queues,
-            records=records,
+            records=open_records(records, history),
             type_cache=type_cache,
             task_factory=task_factory,
             metrics=metrics,
@@ -145,14 +161,17 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         BatchSubmission(BatchPlanner(queues, batches, task_factory, metrics, tracing), idempotency),
         OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),
-        EventRoutes(Broadcaster(Poller(records, batches), app.config["STOPPING"])),
-        DeadLetterRoutes(DeadLetters(scripts, records, tracing)),
+        EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis)), app.config["STOPPING"])),
+        DeadLetterRoutes(dead_letters),
+        BulkRoutes(bulk_actions),
         WorkerRoutes(workers),
-        TypeRoutes(type_cache, policy),
-        QueueRoutes(queues, settings.default_priority),
+        WaitingRoutes(scripts, queues, workers),
+        TypeRoutes(type_cache, policy, queues.pauses),
+        QueueRoutes(queues, bulk_actions, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockAdmin(scripts)),
         KeyRoutes(keyring, redis),
+        AuditRoutes(Audit(redis)),
         ScheduleRoutes(
             ScheduleStore(scripts, queues.bounds),
             queues,
@@ -161,6 +180,9 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             tracing,
             settings.default_priority,
         ),
+        AnalyticsRoutes(history),
+        BreakdownRoutes(Breakdowns(records, batches)),
+        TimelineRoutes(Incidents(scripts, workers, bulk_actions)),
         HealthRoutes(
             settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required
         ),
@@ -169,7 +191,13 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     guards = Guards(
         limits=_limits(settings),
         circuit_breaker=circuit_breaker,
-        authenticator=Authenticator(keyring, scripts, metrics),
+        authenticator=Authenticator(
+            keyring,
+            scripts,
+            metrics,
+            personal_scopes=settings.personal_keys,
+            hidden_fields=settings.dashboard_redact,
+        ),
         audit=Audit(redis),
     )
     declared = [each for part in routes for each in register(app, part, guards)]

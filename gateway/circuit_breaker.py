@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taskqueue.shared.errors import StoreRefused, StoreUnavailable
+from taskqueue.shared.errors import HistoryUnavailable, StoreRefused, StoreUnavailable
 
 SLOW = 0.3
 """Seconds from which a failure opens the breaker; a refused connection fails at once and blocks no thread."""
@@ -40,7 +40,7 @@ class CircuitBreaker:
         try:
             yield
         except StoreUnavailable as error:
-            if not isinstance(error, StoreRefused) and self.clock() - started > SLOW:
+            if not isinstance(error, StoreRefused | HistoryUnavailable) and self.clock() - started > SLOW:
                 self._open(str(error))
             raise
         if self.reason is not None:

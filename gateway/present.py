@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.gateway import schemas
+from taskqueue.gateway.auth.visible import visible
 from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.domain.step import Step
 from taskqueue.shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
+from taskqueue.shared.history.histogram import Histogram, percentiles
 from taskqueue.shared.stores.batches import Batch
+from taskqueue.shared.stores.pauses import Pause
 from taskqueue.shared.stores.queues import QueueInfo
 from taskqueue.shared.stores.task_types import Offer, TaskType
 from taskqueue.shared.stores.workers import WorkerInfo
+
+if TYPE_CHECKING:
+    from taskqueue.shared.history.analytics import Report, Totals
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:
@@ -27,8 +34,8 @@ def detail(
     """Returns a task with all details; `policy` is that of its type, `deliveries` are its webhook deliveries."""
     return schemas.TaskDetailView(
         **_summary(found.summary, with_traceback=True),
-        data=found.data,
-        result=found.result,
+        data=visible(found.data),
+        result=visible(found.result),
         max_retries=policy.override(found.retry).max_retries,
         timeout_seconds=found.timeout.total_seconds() if found.timeout else None,
         expires_at=found.expires_at,
@@ -49,6 +56,8 @@ def detail(
         webhook=webhook(found.webhook),
         deliveries=[delivery(each) for each in deliveries],
         delivery_of=found.delivery_of,
+        awaits=found.awaits,
+        steps=[step(each) for each in found.steps],
         attempts=[attempt(each) for each in found.attempts],
     )
 
@@ -90,10 +99,26 @@ def attempt(made: Attempt) -> schemas.AttemptView:
     )
 
 
+def step(stored: Step) -> schemas.StepView:
+    """Returns a stored step."""
+    return schemas.StepView(
+        name=stored.name,
+        kind=stored.kind,
+        attempt=stored.attempt,
+        tries=stored.tries,
+        started_at=stored.started_at,
+        ended_at=stored.ended_at,
+        seconds=_seconds(stored.started_at, stored.ended_at),
+        size_bytes=stored.size,
+    )
+
+
 def result(found: TaskDetail) -> schemas.ResultView:
     """Returns the end of a task with its result or error."""
     summary = found.summary
-    return schemas.ResultView(task_id=summary.id, status=summary.state, result=found.result, error=error(summary.error))
+    return schemas.ResultView(
+        task_id=summary.id, status=summary.state, result=visible(found.result), error=error(summary.error)
+    )
 
 
 def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorView | None:
@@ -140,7 +165,7 @@ def worker(info: WorkerInfo) -> schemas.WorkerView:
     )
 
 
-def task_type(published: TaskType, offer: Offer, policy: RetryPolicy) -> schemas.TypeView:
+def task_type(published: TaskType, offer: Offer, policy: RetryPolicy, pause: Pause | None) -> schemas.TypeView:
     """Returns a task type with its availability; `policy` is the general retry policy."""
     effective = policy.override(published.retry)
     return schemas.TypeView(
@@ -153,13 +178,12 @@ def task_type(published: TaskType, offer: Offer, policy: RetryPolicy) -> schemas
         versions=len(offer.versions),
         last_seen_at=offer.last_seen_at,
         last_seen_on=offer.host,
+        **_paused(pause),
     )
 
 
 def queue(info: QueueInfo, default: str) -> schemas.QueueView:
     """Returns a queue."""
-    paused = info.paused or {}
-    paused_at = paused.get("at")
     return schemas.QueueView(
         name=info.name,
         weight=info.weight,
@@ -169,11 +193,20 @@ def queue(info: QueueInfo, default: str) -> schemas.QueueView:
         retrying=info.retrying,
         foreign=info.foreign,
         oldest_at=info.oldest_at,
-        paused=info.paused is not None,
-        paused_reason=paused.get("reason"),
-        paused_by=paused.get("by") or None,
-        paused_at=datetime.fromisoformat(paused_at) if paused_at else None,
+        **_paused(info.paused),
     )
+
+
+def _paused(pause: Pause | None) -> dict[str, Any]:
+    about = pause or {}
+    times = {name: datetime.fromisoformat(about[name]) for name in ("at", "until") if name in about}
+    return {
+        "paused": pause is not None,
+        "paused_reason": about.get("reason"),
+        "paused_by": about.get("by") or None,
+        "paused_at": times.get("at"),
+        "paused_until": times.get("until"),
+    }
 
 
 def batch(found: Batch) -> schemas.BatchView:
@@ -198,6 +231,57 @@ def batch(found: Batch) -> schemas.BatchView:
     )
 
 
+def analytics(found: Report) -> schemas.AnalyticsView:
+    """Returns the statistics of a range."""
+    wanted = found.wanted
+    length = wanted.ends - wanted.begins
+    return schemas.AnalyticsView(
+        since=_second(wanted.begins),
+        until=_second(wanted.ends),
+        step_seconds=wanted.step,
+        total=schemas.TotalsView(**_totals(found.total)),
+        before=schemas.TotalsView(**_totals(found.before)),
+        points=[_point(found.start_of(at), each) for at, each in enumerate(found.points)],
+        points_before=[_point(found.start_of(at) - length, each) for at, each in enumerate(found.points_before)],
+        types=_groups(found.types),
+        queues=_groups(found.queues),
+        app_versions=_groups(found.versions),
+        causes=[
+            schemas.CauseView(
+                cause=each.key, type=each.type, error=each.error, failed=each.failed, failed_before=each.before
+            )
+            for each in found.causes
+        ],
+    )
+
+
+def _point(at: int, totals: Totals) -> schemas.PointView:
+    return schemas.PointView(at=_second(at), **_totals(totals))
+
+
+def _groups(groups: Mapping[str, Totals]) -> list[schemas.GroupView]:
+    return [schemas.GroupView(name=name, **_totals(each)) for name, each in groups.items()]
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    counts = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
+    return {
+        **{name: totals.counts[name] for name in counts},
+        "failure_rate": round(totals.failure_rate, 6),
+        "wait": _durations(totals.wait),
+        "run": _durations(totals.run),
+    }
+
+
+def _durations(durations: Histogram) -> schemas.DurationsView:
+    p50, p95, p99 = percentiles(durations, (0.5, 0.95, 0.99))
+    return schemas.DurationsView(p50=p50, p95=p95, p99=p99)
+
+
+def _second(at: int) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
 def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
     return {
         "task_id": summary.id,
@@ -215,6 +299,8 @@ def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
         "tags": list(summary.tags),
         "progress": _progress(summary.progress),
         "error": error(summary.error, with_traceback),
+        "submitted_by": summary.submitted_by,
+        "archived": summary.archived,
         "corrupt": summary.corrupt,
     }
 

@@ -73,7 +73,7 @@ def serve(settings: Settings) -> None:
 
 def _keys_or_exit(settings: Settings) -> Keyring:
     try:
-        return Keyring(settings.api_keys, settings.api_keys_file)
+        return Keyring(settings.api_keys, settings.api_keys_file, personal=bool(settings.personal_keys))
     except SettingsError as error:
         exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 

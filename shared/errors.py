@@ -59,12 +59,24 @@ class StoreMisfit(StoreUnavailable):
     """Redis cannot be used with these settings: retrying does not help."""
 
 
+class HistoryUnavailable(StoreUnavailable):
+    """The database of the history does not answer."""
+
+
+class PayloadUnavailable(TaskQueueError):
+    """The payload store does not answer, or lacks the payload."""
+
+
 class TaskNotFound(TaskQueueError):
     """No task has this id: it never existed, or its retention has ended."""
 
 
 class IllegalTransition(TaskQueueError):
     """The state of the task does not allow this."""
+
+
+class QueueFull(TaskQueueError):
+    """The queue is full of tasks ready to run."""
 
 
 class CorruptRecord(TaskQueueError):
@@ -81,6 +93,18 @@ class LockTaken(TaskQueueError):
 
 class LockLost(TaskQueueError):
     """The lock of this step has expired or has another holder."""
+
+
+class LeaseEnded(TaskQueueError):
+    """The lease of this attempt has ended, or another attempt of the task holds one."""
+
+
+class TooManySteps(TaskQueueError):
+    """A task has more steps, or more bytes of them, than are stored."""
+
+
+class TooManyChildren(TaskQueueError):
+    """A task starts more children than it may have."""
 
 
 class StepRefused(LockLost):
@@ -113,3 +137,7 @@ class BatchBusy(TaskQueueError):
 
 class ScheduleNotFound(TaskQueueError):
     """No schedule has this name."""
+
+
+class ScheduleChanged(TaskQueueError):
+    """The schedule was created, changed or deleted meanwhile."""

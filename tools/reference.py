@@ -1,8 +1,8 @@
 """Writes the tables of docs/reference from the code; `--check` writes nothing and exits with 1 when a page differs.
 
-Only the text between the two marks of a page is generated. task-states.md is written by hand; its diagram and its
-outcomes are compared with the code. A Redis server is started for a moment: the leading housekeeper measures it before
-it has metrics to show.
+Only the text between the two marks of a page is generated. The tables of RQ's features come from the tests that try
+them. task-states.md is written by hand; its diagram and its outcomes are compared with the code. A Redis server is
+started for a moment: the leading housekeeper measures it before it has metrics to show.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from taskqueue.shared.domain.task import TRANSITIONS, Outcome
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.unarchived import Unarchived
 from taskqueue.worker.housekeeping.main import build
 from taskqueue.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
+from tests.integration.rq_jobs.features import FEATURES
+from tests.integration.rq_jobs.features import PAGES as PAGES_OF_RQ
 from tools.markdown import Row, joined, table
 from tools.openapi_reference import endpoints, objects
 
-PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = DOCS / "reference"
 BEGIN, END = "<!-- generated: python -m tools.reference -->", "<!-- end of generated -->"
 
 
@@ -81,7 +85,13 @@ def _of_housekeeping() -> dict[str, list[Metric]]:
         EmbeddedRedis(data_dir=Path(folder)) as server,
         connect(server.url, timeout=5.0, name="reference") as redis,
     ):
-        parts = build(load({"HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": "hk-1"}), Scripts(redis))
+        settings = {
+            "HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": "hk-1",
+            "HISTORY_URL": f"sqlite:///{folder}/history.db",
+            "PAYLOAD_STORE": f"file://{folder}",
+        }
+        parts = build(load(settings), Scripts(redis))
+        Unarchived(parts.scripts).take(1)
         own = {metric.name for metric in parts.registry.collect()}
         parts.runner.run_once(next(job for job in parts.runner.jobs if job.name == "metrics"))
         found = list(parts.registry.collect())
@@ -140,6 +150,14 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
     return table("argument, meaning", ((f"`{_word(each)}`", each.help) for each in named))
 
 
+def rq_features() -> str:
+    """Returns what was tried with RQ programs, by the page of RQ's documentation."""
+    pages: dict[str, list[Row]] = {title: [] for title in PAGES_OF_RQ.values()}
+    for name, row in FEATURES.items():
+        pages[PAGES_OF_RQ[row.page]].append((f"{name} (RQ {row.since})" if row.since else name, row.verdict, row.note))
+    return joined(*(f"### {title}\n\n{table('in RQ, here, note', rows)}" for title, rows in pages.items()))
+
+
 def states_differ(page: str) -> bool:
     """Returns whether the page on task states shows other transitions or outcomes than the code has."""
     edges = set(re.findall(r"^ +(\w+) --> (\w+)", page, re.MULTILINE))
@@ -155,24 +173,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a page differs")
     check = parser.parse_args(arguments).check
-    stale = ["task-states"] if states_differ((PAGES / "task-states.md").read_text()) else []
+    stale = ["reference/task-states"] if states_differ((PAGES / "task-states.md").read_text()) else []
     makers: dict[str, Callable[[], str]] = {
-        "settings": settings,
-        "metrics": metrics,
-        "api": endpoints,
-        "api-objects": objects,
-        "cli": cli,
+        "reference/settings": settings,
+        "reference/metrics": metrics,
+        "reference/api": endpoints,
+        "reference/api-objects": objects,
+        "reference/cli": cli,
+        "guides/moving-from-rq": rq_features,
     }
     for name, make in makers.items():
-        path = PAGES / f"{name}.md"
+        path = DOCS / f"{name}.md"
         page = path.read_text()
         new = page.partition(BEGIN)[0] + f"{BEGIN}\n\n{make()}\n\n{END}" + page.partition(END)[2]
         if not check:
             path.write_text(new)
         elif new != page:
-            stale.append(path.stem)
+            stale.append(name)
     for name in stale:
-        print(f"docs/reference/{name}.md differs from the code: run python -m tools.reference", file=sys.stderr)
+        print(f"docs/{name}.md differs from the code: run python -m tools.reference", file=sys.stderr)
     return 1 if stale else 0
 
 

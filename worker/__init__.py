@@ -1,5 +1,19 @@
 """The worker, and the names that handlers use; users import them from `taskqueue`."""
 
+from taskqueue.worker.durable import (
+    Children,
+    emit,
+    gather,
+    resumable,
+    sleep,
+    sleep_until,
+    stable_id,
+    stable_now,
+    stable_random,
+    start_children,
+    step,
+    wait_for,
+)
 from taskqueue.worker.handlers.context import CurrentTask, current_task, progress, report_progress
 from taskqueue.worker.handlers.default_client import use_client
 from taskqueue.worker.handlers.hooks import (
@@ -16,31 +30,60 @@ from taskqueue.worker.handlers.hooks import (
 )
 from taskqueue.worker.handlers.locking import execute_with_lock, lock
 from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from taskqueue.worker.handlers.signals import (
+    ChildFailed,
+    DuplicateStep,
+    GiveUp,
+    LeaseLost,
+    RetryLater,
+    SignalTimeout,
+    StepFailed,
+    TaskCancelled,
+    TaskSuspended,
+    TimeLimitExceeded,
+)
 from taskqueue.worker.handlers.task_function import TaskFunction
 
 __all__ = [
     "AttemptOutcome",
+    "ChildFailed",
+    "Children",
     "CurrentTask",
+    "DuplicateStep",
     "ExecutorContext",
     "GiveUp",
+    "LeaseLost",
     "RetryLater",
+    "SignalTimeout",
+    "StepFailed",
     "TaskCancelled",
     "TaskFunction",
+    "TaskSuspended",
     "TimeLimitExceeded",
     "WorkerContext",
     "after_task",
     "before_task",
     "current_task",
+    "emit",
     "execute_with_lock",
     "executor_started",
     "executor_stopping",
+    "gather",
     "lock",
     "on_failure",
     "progress",
     "report_progress",
+    "resumable",
+    "sleep",
+    "sleep_until",
+    "stable_id",
+    "stable_now",
+    "stable_random",
+    "start_children",
+    "step",
     "task",
     "use_client",
+    "wait_for",
     "worker_started",
     "worker_stopping",
 ]

@@ -32,6 +32,7 @@ from taskqueue.shared.stores.workers import (
 )
 from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.loop import Engine
+from taskqueue.worker.executors.ipc import SERIAL
 from taskqueue.worker.metrics import Holdings
 
 log = logging.getLogger(__name__)
@@ -154,9 +155,12 @@ class Heartbeat:
             version=RQ_VERSION,
             app_version=self.engine.settings.app_version,
             queues=self.engine.settings.queue_selection.entries,
+            rq_queues=self.engine.settings.rq_queues,
             executors=len(pool),
             slots=sum(holdings.slots.values()),
             active=sum(holdings.busy.values()),
+            serial_slots=holdings.slots[SERIAL],
+            serial_active=holdings.busy[SERIAL],
             started_at=self.started_at,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
             held=holdings.held,
@@ -168,7 +172,12 @@ class Heartbeat:
             busy_seconds=round(metrics.busy_seconds, 3),
             memory_bytes=holdings.memory_bytes,
             running=tuple(
-                RunningTask(id=held.id.decode(), type=held.name, seconds=round(now - executor.began_at(held), 3))
+                RunningTask(
+                    id=held.id.decode(),
+                    type=held.name,
+                    seconds=round(now - executor.began_at(held), 3),
+                    concurrent=executor.concurrent,
+                )
                 for executor, held in running
             ),
             queue_executors=tuple(

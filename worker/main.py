@@ -26,6 +26,7 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.payloads import open_payload_store
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.workers import Workers
 from taskqueue.worker import start_hooks
@@ -44,6 +45,8 @@ from taskqueue.worker.handlers.hooks import HOOKS, WorkerContext
 from taskqueue.worker.handlers.registry import HandlerError
 from taskqueue.worker.heartbeat import Heartbeat
 from taskqueue.worker.metrics import HoldingsMetrics, WorkerMetrics
+from taskqueue.worker.rq_jobs.adopter import Adopter
+from taskqueue.worker.rq_jobs.key_prefix import name_rq_keys
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """`taskqueue worker`."""
     settings = load_or_exit()
+    if settings.rq_queues:
+        name_rq_keys(settings.key_prefix)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure(
         "worker",
@@ -59,11 +64,13 @@ def main() -> int:
         instance=name,
         app_version=settings.app_version,
         in_background=True,
+        export=settings.log_export,
     )
     foreign_names.warn()
     announce(settings)
     raise_file_limit()
     exit_if_unusable(settings.store_url)
+    open_payload_store(settings.payload_store)  # its library may be missing: here that ends the worker with a reason
     about = WorkerContext(name=name, queues=settings.queue_selection.entries)
     _start_hooks(about, settings)
     metrics = WorkerMetrics(name)
@@ -85,17 +92,33 @@ def main() -> int:
     heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, settings.queue_selection)
     _warn_of_queue_executors(settings)
+    adopter = _adopter(settings, name, engine)
     try:
         engine.run()
     except CannotStart as error:
         exit_with(str(error))
     finally:
+        if adopter:
+            adopter.stop()
         engine.notifications.close()
         _shut_down(heartbeat)
         start_hooks.run_stopping(HOOKS.worker_stopping, about, _run_coroutine, settings.hook_timeout)
         tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
+
+
+def _adopter(settings: Settings, name: str, engine: Engine) -> Adopter | None:
+    """Returns what adopts jobs of RQ programs, started; None where there are none."""
+    if not settings.rq_queues:
+        return None
+    scripts = Scripts(connect(settings.store_url, name=f"rq-{name}"))
+    adopter = Adopter(scripts, settings.adopted_queues, lambda: engine.draining_until is not None)
+    adopter.start()
+    log.info(
+        "jobs of the RQ queues %s are run if they match %s", *map(", ".join, (settings.rq_queues, settings.rq_allow))
+    )
+    return adopter
 
 
 def _start_hooks(about: WorkerContext, settings: Settings) -> None:

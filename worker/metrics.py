@@ -85,8 +85,8 @@ class WorkerMetrics(Collector):
 
     def ended(self, task_type: str, state: str, seconds: float, error: str) -> None:
         """Counts an ended attempt that Redis accepted; `state` is what the task became."""
-        if state == TaskState.PENDING:
-            return  # it was interrupted or refused, and returned
+        if state in (TaskState.PENDING, TaskState.SCHEDULED):
+            return  # it was interrupted or refused, and returned, or its handler sleeps
         durations = self.durations.get(task_type)
         if durations is None:
             task_type = OTHER

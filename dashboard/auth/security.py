@@ -39,7 +39,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-SIGN_IN = frozenset({"sign_in.form", "sign_in.enter"})
+SIGN_IN = frozenset(f"sign_in.{each}" for each in ("form", "enter", "to_provider", "from_provider", "leave_provider"))
 OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"}) | SIGN_IN
 """Endpoints that need no sign-in."""
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
@@ -130,7 +130,7 @@ def _identify(settings: Settings, users: Users, sessions: Sessions) -> Person | 
         name = request.headers.get(users.proxy_header, "").strip()
         if name and name.isprintable():
             return users.from_proxy(name[:200])
-    return sessions.person()
+    return sessions.person(active="HX-Request" not in request.headers)
 
 
 def _is_trusted_proxy(settings: Settings) -> bool:

@@ -14,6 +14,7 @@ from werkzeug.security import check_password_hash, generate_password_hash
 
 from taskqueue.shared.config.settings import Settings, exit_with
 from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.stores.personal_keys import local_owner
 
 
 class Role(IntEnum):
@@ -26,10 +27,14 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The author of a request: a name and a role."""
+    """The author of a request: a name and a role.
+
+    `key_owner` owns the personal API keys of this user; "" for one who can have none.
+    """
 
     name: str
     role: Role
+    key_owner: str = ""
 
     def may(self, role: Role) -> bool:
         return self.role >= role
@@ -42,8 +47,11 @@ ANYONE = Person("anonymous", Role.ADMIN)
 class Users:
     """The users from DASHBOARD_USERS and DASHBOARD_USERS_FILE."""
 
-    def __init__(self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer") -> None:
-        """Raises SettingsError, which names each invalid line."""
+    def __init__(
+        self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer", has_provider: bool = False
+    ) -> None:
+        """Raises SettingsError, which names each invalid line. `has_provider`: others sign in elsewhere."""
+        self.has_provider = has_provider
         self.hashes: dict[str, tuple[Role, str]] = {}
         self.proxy_header = proxy_header
         self.proxy_role = Role[proxy_role.upper()]
@@ -58,7 +66,8 @@ class Users:
         try:
             lines = [line.strip() for line in Path(path).read_text().splitlines()] if path else []
             given = [*settings.dashboard_users, *(line for line in lines if line and not line.startswith("#"))]
-            return cls(given, settings.dashboard_proxy_user_header, settings.dashboard_proxy_role)
+            header, role = settings.dashboard_proxy_user_header, settings.dashboard_proxy_role
+            return cls(given, header, role, has_provider=bool(settings.oidc_issuer))
         except OSError as error:
             exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {error.strerror}")
         except SettingsError as error:
@@ -67,7 +76,7 @@ class Users:
     @property
     def required(self) -> bool:
         """Whether a sign-in is required."""
-        return bool(self.hashes or self.proxy_header)
+        return bool(self.hashes or self.proxy_header or self.has_provider)
 
     def check(self, name: str, password: str) -> Person | None:
         """Returns the person if the password is right; takes the same time for an unknown name."""
@@ -84,6 +93,10 @@ class Users:
         """Returns a digest of a user's password hash and role, so that a change of either ends earlier sessions."""
         role, hashed = self.hashes[name]
         return hashlib.sha256(f"{role.name}:{hashed}".encode()).hexdigest()[:16]
+
+    def key_owner(self, name: str) -> str:
+        """Returns the owner of a user's personal API keys, which is another one after a change of the password."""
+        return local_owner(name, self.hashes[name][1])
 
     def from_proxy(self, name: str) -> Person:
         """Returns the person that a trusted proxy has authenticated."""

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from taskqueue.dashboard.overview import Snapshot
-from taskqueue.dashboard.present import ago, duration
+from taskqueue.dashboard.present import ago
+from taskqueue.shared.domain.decode import moment
+from taskqueue.shared.domain.duration import duration
+from taskqueue.shared.domain.step import SIGNAL
 from taskqueue.shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
 from taskqueue.shared.stores.batches import Batch
 from taskqueue.shared.stores.dependencies import Relative
+from taskqueue.shared.stores.pauses import Pause
 from taskqueue.shared.stores.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)
@@ -31,7 +35,7 @@ def explain(task: TaskDetail, position: int | None, now: Snapshot, related: Rela
         return f"It cannot run: {summary.corrupt}."
     waits: Mapping[TaskState, Callable[[], str]] = {
         TaskState.PENDING: lambda: _pending(task, position, now),
-        TaskState.SCHEDULED: lambda: _due(summary, "It is scheduled", now),
+        TaskState.SCHEDULED: lambda: _due(summary, _scheduled(task), now),
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and it will be retried", now),
         TaskState.BLOCKED: lambda: _blocked(task, related or RelatedTasks()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
@@ -76,7 +80,9 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     if queue is None:
         return f"Its queue {task.queue} is not registered: the housekeeper's recovery job registers it within minutes."
     if queue.paused is not None:
-        return f"Its queue {task.queue} is paused{_because(queue.paused.get('reason'))}: resume it on the page Queues."
+        return f"Its queue {task.queue} is paused{paused(queue.paused, now.now())}: resume it on the page Queues."
+    if task.type in now.paused_types:
+        return f"Its type is paused{paused(now.paused_types[task.type], now.now())}: resume it on the type's page."
     if not now.alive:
         return "No worker is alive: start one with taskqueue worker."
     takers = [each for each in now.workers if each.takes(task.queue) and each.state != "silent"]
@@ -119,6 +125,12 @@ def _in_wait_queue(queue: str, position: int | None, takers: Sequence[WorkerInfo
     return f"{before}; {count} from this queue{busy}."
 
 
+def _scheduled(task: TaskDetail) -> str:
+    if task.awaits and task.awaits.startswith(SIGNAL):
+        return f"It waits for signal {task.awaits.removeprefix(SIGNAL)}, or the end of its time-out"
+    return f"It sleeps in step {task.awaits}" if task.awaits else "It is scheduled"
+
+
 def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
     if task.due_at is None:
         return f"{start}, but its record has no due time."
@@ -150,6 +162,8 @@ def _attempts(task: TaskSummary) -> str:
 def waiting_for(reason: str) -> str:
     """Returns what a retried task waits for, in words; `reason` is a value of `bulk_follow.lua`."""
     kind, _, name = reason.partition(" ")
+    if name.startswith("type:") and kind == "paused":
+        return f"of type {name.removeprefix('type:')}, which is paused"
     return {
         "pending": "in their queues",
         "running": "running",
@@ -161,6 +175,12 @@ def waiting_for(reason: str) -> str:
         "worker": f"waiting for a worker that can run {name}",
         "turn": f"waiting for their tenant's turn in {name}",
     }.get(kind, kind)
+
+
+def paused(pause: Pause, now: datetime) -> str:
+    """Returns the reason and the end of a pause, to follow a word such as "paused"."""
+    end = f", and resumes {ago(moment(pause['until']), now)}" if "until" in pause else ""
+    return f"{_because(pause.get('reason'))}{end}"
 
 
 def _tasks(count: int) -> str:

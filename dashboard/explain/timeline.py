@@ -95,7 +95,9 @@ def _attempt(attempt: Attempt, now: datetime) -> Iterator[Bar]:
     start = attempt.started_at or now
     end = max(start, attempt.ended_at or now)
     outcome = attempt.outcome.value if attempt.outcome else "running"
-    tone = {"completed": "good", "running": "info"}.get(outcome, "bad")
+    if attempt.suspended:
+        outcome = "suspended"
+    tone = {"completed": "good", "suspended": "good", "running": "info"}.get(outcome, "bad")
     name = f"attempt {attempt.number}: {outcome.replace('_', ' ')}"
     unfinished = attempt.ended_at is None
     yield Bar(name=name, kind="run", tone=tone, start=start, end=end, attempt=attempt.number, unfinished=unfinished)

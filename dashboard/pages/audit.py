@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 
-from flask import Blueprint, abort, request
+from flask import Blueprint, Response, abort, request
 
 from taskqueue.dashboard.context import context, show
+from taskqueue.dashboard.filters import moment
+from taskqueue.shared.stores.audit import AuditFilter, as_csv, as_json_lines
+
+_FIELDS = ("who", "what", "about", "since", "until")
+_FORMATS = {"csv": (as_csv, "text/csv"), "jsonl": (as_json_lines, "application/x-ndjson")}
 
 blueprint = Blueprint("audit", __name__)
 
@@ -16,5 +21,29 @@ def audit() -> str:
     before = request.args.get("before")
     if before and not re.fullmatch("[0-9]{1,19}-[0-9]{1,19}", before):
         abort(400, "invalid cursor: open the list from its first page")
-    entries, older = context.queries.audit(before)
-    return show("audit.html", entries=entries, older=older, before=before)
+    asked = _asked()
+    entries, older = context.queries.audit(before, _filter(asked))
+    return show("audit.html", entries=entries, older=older, before=before, asked=asked)
+
+
+@blueprint.get("/audit.<any(csv, jsonl):kind>")
+def export(kind: str) -> Response:
+    write, media_type = _FORMATS[kind]
+    content = b"".join(write(context.stores.audit.entries(_filter(_asked()))))
+    return Response(
+        content, mimetype=media_type, headers={"Content-Disposition": f'attachment; filename="audit.{kind}"'}
+    )
+
+
+def _asked() -> dict[str, str]:
+    asked = {name: request.args.get(name, "").strip()[:200] for name in _FIELDS}
+    return {name: value for name, value in asked.items() if value}
+
+
+def _filter(asked: dict[str, str]) -> AuditFilter:
+    """Returns the filter of a query. Ends the request with 400 for an invalid time."""
+    try:
+        since, until = moment(asked.get("since")), moment(asked.get("until"))
+    except ValueError as error:
+        abort(400, f"invalid filter: {error}")
+    return AuditFilter(who=asked.get("who"), what=asked.get("what"), about=asked.get("about"), since=since, until=until)

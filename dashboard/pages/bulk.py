@@ -1,7 +1,8 @@
-"""Bulk actions on dead letters: a review first, then the progress."""
+"""Bulk actions on the tasks of a list: a review first, then the progress."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
@@ -9,14 +10,17 @@ from flask import Blueprint, abort, request, url_for
 from taskqueue.dashboard.auth.security import demand_role, needs, person
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import changed, context, show
-from taskqueue.shared.stores.bulk_actions import BulkAction, Selection, Verb
+from taskqueue.dashboard.filters import given, read_filter
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
+from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
 USUAL_RATE = 50
-MOST_RATE = 1000
-MOST_PICKED = 1000
+SAMPLE = 20
+"""Tasks that a review shows."""
 _CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
 
 blueprint = Blueprint("bulk", __name__)
@@ -31,39 +35,50 @@ def actions() -> str:
 @blueprint.post("/bulk/review")
 @needs(Role.OPERATOR)
 def review() -> str:
-    verb, selection = _verb(), _selection()
-    count, first = context.queries.selected(selection)
+    plan = _plan()
+    count, first = context.queries.selected(plan, SAMPLE)
+    cause = plan.selection.wanted.cause
     return show(
         "bulk_review.html",
-        verb=verb,
-        selection=selection,
+        plan=plan,
         count=count,
         first=first,
-        group=context.queries.failure_group(selection.cause) if selection.cause else None,
+        group=context.queries.failure_group(cause) if cause else None,
+        form=request.form,
+        form_filter=given(request.form),
         usual_rate=USUAL_RATE,
+        kept=timedelta(seconds=context.settings.retention_deleted),
+        most_rate=MOST_RATE,
+        most_canaries=MOST_CANARIES,
+        success=SUCCESS,
     )
 
 
 @blueprint.post("/bulk")
 @needs(Role.OPERATOR)
 def begin() -> Response:
-    verb, selection, rate = _verb(), _selection(), request.form.get("rate", 0, int)
+    plan, rate = _plan(), request.form.get("rate", 0, int)
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
-    if len(selection.ids) > MOST_PICKED:
-        abort(400, f"at most {MOST_PICKED} tasks can be selected: choose the whole group instead")
-    count = context.stores.bulk_actions.count(selection)
-    if not count:
-        abort(400, "none of these tasks is a dead letter any more")
-    what = _what(selection)
-    action_id = context.stores.bulk_actions.begin(verb, selection, what=what, by=person().name, rate=rate)
-    detail = f"{count} tasks, {rate} per second: {what}"
-    return changed(f"started bulk {verb}", action_id, detail, to=url_for(".action", action_id=action_id))
+    count = context.stores.bulk_actions.count(plan)
+    if not count.number:
+        abort(400, "none of these tasks can be processed any more: they have changed since the review")
+    what, name = _what(plan.selection), person().name
+    action_id = context.stores.bulk_actions.begin(
+        plan, what=what, by=name, rate=rate, reason=f"by {name} in the dashboard"
+    )
+    first = f", {plan.canary} first" if plan.canary else ""
+    detail = f"{count.number} tasks{first}, {rate} per second: {what}"
+    return changed(f"started bulk {plan.verb}", action_id, detail, to=url_for(".action", action_id=action_id))
 
 
 @blueprint.get("/bulk/<action_id>")
 def action(action_id: str) -> str:
-    return show("bulk_action.html", action=_found(action_id))
+    found = _found(action_id)
+    groups = context.queries.named_groups(tuple(found.replays))
+    names = dict.fromkeys(found.replays, found.what) if len(found.replays) == 1 else {}
+    names |= {each.key: f"{each.type}: {each.error} {each.pattern or each.message}" for each in groups}
+    return show("bulk_action.html", action=found, names=names)
 
 
 @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
@@ -77,13 +92,34 @@ def change(action_id: str, change: str) -> Response:
     return changed(what, action_id, to=url_for(".action", action_id=action_id))
 
 
-def _verb() -> Verb:
+@blueprint.post("/bulk/<action_id>/undo")
+@needs(Role.OPERATOR)
+def undo(action_id: str) -> Response:
+    found = _found(action_id)
+    if found.open:
+        abort(400, "this bulk action has not ended: abort it first")
+    try:
+        begun = context.stores.bulk_actions.undo(found, by=person().name)
+    except ValueError as error:
+        abort(400, str(error))
+    return changed("started undo of bulk action", action_id, to=url_for(".action", action_id=begun))
+
+
+def _plan() -> Plan:
+    """Returns what the form asks for. Ends the request with 400 if it is incomplete or contradictory."""
     try:
         verb = Verb(request.form.get("verb", ""))
     except ValueError:
-        abort(400, "the form names no action: go back to the dead letters and choose one")
+        abort(400, "the form names no action: go back to the list and choose one")
     _demand_role(verb)
-    return verb
+    to = request.form.get("to", "")[:100] if verb is Verb.MOVE else ""
+    if to and to not in context.stores.tasks.queues:
+        abort(400, f"there is no queue {to[:40]}: choose one of the list")
+    try:
+        canary, success = request.form.get("canary", 0, int), request.form.get("success", SUCCESS, int)
+        return Plan(verb=verb, selection=_selection(), to=to, canary=canary, success=success)
+    except ValueError as error:
+        abort(400, str(error))
 
 
 def _demand_role(verb: Verb) -> None:
@@ -99,15 +135,20 @@ def _found(action_id: str) -> BulkAction:
 
 
 def _selection() -> Selection:
-    """Returns the selection of the form: a whole group, all dead letters, or the selected tasks."""
+    """Returns the selection of the form: by a filter, a whole group, all dead letters, or the selected tasks."""
     scope = request.form.get("scope", "")
     if scope == "all":
-        return Selection()
+        return Selection(wanted=Filter(state=TaskState.FAILED))
     if scope == "group":
         cause = request.form.get("cause", "")[:64]
         if not cause:
             abort(400, "the form names no group: go back to the dead letters and choose one")
-        return Selection(cause=cause)
+        return Selection(wanted=Filter(state=TaskState.FAILED, cause=cause))
+    if scope == "filter":
+        wanted = read_filter(request.form)
+        if wanted == Filter():
+            abort(400, "the filter is empty: choose at least a status, a type, a queue or a tag, or search")
+        return Selection(wanted=wanted)
     ids = tuple(dict.fromkeys(each[:128] for each in request.form.getlist("id")))
     if not ids:
         abort(400, "no task is selected: select some, or choose the whole group")
@@ -116,9 +157,9 @@ def _selection() -> Selection:
 
 def _what(selection: Selection) -> str:
     """Returns a description of the selection for the list of actions."""
-    if selection.ids:
-        return "selected tasks"
-    if not selection.cause:
+    if selection.wanted == Filter(state=TaskState.FAILED):
         return "all dead letters"
-    group = context.queries.failure_group(selection.cause)
+    if not selection.wanted.cause or selection.wanted != Filter(state=TaskState.FAILED, cause=selection.wanted.cause):
+        return selection.what[:200]
+    group = context.queries.failure_group(selection.wanted.cause)
     return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "an empty group"

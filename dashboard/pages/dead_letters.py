@@ -8,8 +8,6 @@ from flask import Blueprint, abort, flash, redirect, request, url_for
 
 from taskqueue.dashboard.context import context, show
 from taskqueue.dashboard.queries import PAGE
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -34,11 +32,21 @@ def groups() -> str:
 @blueprint.get("/dead-letters/<key>")
 def group(key: str) -> str | Response:
     found, cursor = context.queries.failure_group(key), request.args.get("cursor")
-    if found is None:
+    replays = context.queries.replays(key)
+    if found is None and not replays:
         flash("No dead letter of this cause is left.")
         return redirect(url_for(".groups"))
     try:
-        page = context.queries.tasks(Filter(state=TaskState.FAILED, cause=key), cursor)
+        page = context.queries.dead_letters(key, cursor)
     except ValueError:
         abort(400, "invalid cursor: open the list from its first page")
-    return show("dead_letter_group.html", group=found, page=page, cursor=cursor)
+    return show(
+        "dead_letter_group.html",
+        key=key,
+        group=found,
+        page=page,
+        cursor=cursor,
+        replays=replays,
+        name=next((each.what for each in replays if len(each.replays) == 1), f"Cause {key}"),
+        first_at=context.queries.first_seen(key),
+    )

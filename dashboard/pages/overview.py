@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from flask import Blueprint
 
 from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.explain.alerts import alerts
+from taskqueue.dashboard.explain.charts import minute_marks
+from taskqueue.dashboard.explain.executors import SHOWN, busy, busy_types
 from taskqueue.dashboard.overview import Snapshot
+from taskqueue.shared.alerts.rules import alerts, thresholds_of
 
 blueprint = Blueprint("overview", __name__)
 
@@ -17,14 +20,22 @@ blueprint = Blueprint("overview", __name__)
 def overview() -> str:
     now = context.queries.snapshot()
     charts, gateway_port = json.dumps(_charts(now)), context.settings.gateway_port
-    return show("overview.html", alerts=alerts(now), charts=charts, gateway_port=gateway_port)
+    kinds = [kind for kind, _ in busy_types(now.workers)[:SHOWN]]
+    return show(
+        "overview.html",
+        alerts=alerts(now, thresholds_of(context.settings)),
+        busy=busy(now.workers, context.queries.usual_times(kinds), now.now()) if kinds else None,
+        charts=charts,
+        gateway_port=gateway_port,
+    )
 
 
-def _charts(now: Snapshot) -> dict[str, list[int]]:
-    """Returns the counts of the last sixty minutes as series for the charts."""
+def _charts(now: Snapshot) -> dict[str, Any]:
+    """Returns the counts of the last sixty minutes as series for the charts, and the deploys among them."""
     minutes = now.minutes
     unlucky = ("failed", "lost")
     return {
+        "deploys": minute_marks(minutes, now.deploys),
         "minute": [each * 60 for each in minutes],
         "submitted": [counts.get("submitted", 0) for counts in minutes.values()],
         "completed": [counts.get("completed", 0) for counts in minutes.values()],

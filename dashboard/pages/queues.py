@@ -9,6 +9,7 @@ from flask import Blueprint, abort, request, url_for
 from taskqueue.dashboard.auth.security import needs, person
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.filters import pause_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -25,10 +26,13 @@ def queues() -> str:
 @needs(Role.OPERATOR)
 def pause(name: str) -> Response:
     _demand_known(name)
-    reason = request.form.get("reason", "").strip()[:500]
-    context.stores.queues.pause(name, reason, person().name)
-    message = f"Queue {name} is paused: workers take no more tasks from it; running tasks continue."
-    return changed("paused queue", name, reason, to=url_for(".queues"), message=message)
+    reason, until, end = pause_of(request.form)
+    try:
+        context.stores.queues.pause(name, reason, person().name, until=until)
+    except ValueError as error:
+        abort(400, str(error))
+    message = f"Queue {name} is paused{end}: workers take no more tasks from it; running tasks continue."
+    return changed("paused queue", name, f"{reason}{end}", to=url_for(".queues"), message=message)
 
 
 @blueprint.post("/queues/<name>/resume")

@@ -16,7 +16,9 @@ from taskqueue.dashboard.context import changed, context, show
 from taskqueue.dashboard.explain.graph import draw
 from taskqueue.dashboard.explain.status import RelatedTasks, explain
 from taskqueue.dashboard.explain.timeline import timeline
-from taskqueue.dashboard.present import as_command, pretty
+from taskqueue.dashboard.present import as_command, pretty, size
+from taskqueue.shared.domain.payload import PayloadReference
+from taskqueue.shared.domain.step import SIGNAL, Step
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.errors import BatchNotFound
 from taskqueue.shared.stores.dependencies import Relations
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 LONGEST = 32_768
 """Characters of data or of a result that the page shows; the whole value can be downloaded."""
+
+MOST_STEPS = 50
+MOST_CHUNKS = 500
+"""Steps that the page shows, the last ones."""
 
 blueprint = Blueprint("task", __name__)
 
@@ -40,7 +46,8 @@ def task(task_id: str) -> str:
 @blueprint.get("/tasks/<task_id>/<any(data, result):what>.json")
 def download(task_id: str, what: str) -> Response:
     with context.queries.task(task_id) as reading:
-        value = context.redaction.hide(reading.detail.data if what == "data" else reading.detail.result)
+        stored = reading.detail.data if what == "data" else reading.detail.result
+        value = context.redaction.hide(context.stores.tasks.payloads.read(stored))
         text = json.dumps(value, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace")
     disposition = f'attachment; filename="{what}.json"'
     return Response(text, mimetype="application/json", headers={"Content-Disposition": disposition})
@@ -75,6 +82,17 @@ def run_now(task_id: str) -> AnyResponse:
     return _changed("ran now", task_id, "The task is in its queue now.")
 
 
+@blueprint.post("/tasks/<task_id>/signals/<name>")
+@needs(Role.OPERATOR)
+def signal(task_id: str, name: str) -> AnyResponse:
+    data = editing.parse(request.form.get("data", ""))
+    try:
+        context.stores.queues.signal(task_id, name, data, person().name)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    return _changed(f"sent signal {name} to", task_id, f"The task has signal {name}.")
+
+
 @blueprint.post("/tasks/<task_id>/redeliver")
 @needs(Role.OPERATOR)
 def redeliver(task_id: str) -> AnyResponse:
@@ -92,6 +110,13 @@ def cancel(task_id: str) -> AnyResponse:
     return _changed("cancelled", task_id, message)
 
 
+@blueprint.post("/tasks/<task_id>/restore")
+@needs(Role.OPERATOR)
+def restore(task_id: str) -> AnyResponse:
+    context.stores.queues.restore(task_id)
+    return _changed("restored", task_id, "The task is restored.")
+
+
 @blueprint.post("/tasks/<task_id>/delete")
 @needs(Role.ADMIN)
 def delete(task_id: str) -> AnyResponse:
@@ -107,23 +132,26 @@ def _changed(what: str, task_id: str, message: str) -> AnyResponse:
 def _show(reading: Reading, edited: str | None = None, problem: str | None = None) -> str:
     found, now = reading.detail, context.queries.snapshot()
     state, relations = found.summary.state, context.queries.relations(found)
-    data, result = context.redaction.hide(found.data), context.redaction.hide(found.result)
+    data = _text(found.data)
     return show(
         "task.html",
         task=found,
         explanation=explain(found, reading.position, now, _related_tasks(found, relations)),
         drawing=draw(relations),
         relations=relations.relatives,
-        data=pretty(data),
-        result=pretty(result) if state is TaskState.COMPLETED else None,
+        data=data,
+        result=_text(found.result) if state is TaskState.COMPLETED else None,
         longest=LONGEST,
-        command=_command(found, data),
+        command=_command(found),
         cause=reading.cause if state is TaskState.FAILED else None,
-        edited=edited if edited is not None else pretty(data),
+        edited=edited if edited is not None else "" if isinstance(found.data, PayloadReference) else data,
         problem=problem,
         trace=_trace(found),
+        signal=found.awaits.removeprefix(SIGNAL) if found.awaits and found.awaits.startswith(SIGNAL) else None,
+        steps=[(each, _step_value(each)) for each in found.steps[-MOST_STEPS:]],
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),
+        output=_output(found.summary.id),
     )
 
 
@@ -139,8 +167,34 @@ def _related_tasks(found: TaskDetail, relations: Relations) -> RelatedTasks | No
     return RelatedTasks(parents=[relations.relatives.get(each.task_id) for each in found.parents], batch=batch)
 
 
-def _command(found: TaskDetail, data: object) -> str | None:
+def _text(value: object) -> str:
+    """Returns data or a result as the page shows it; a payload is read for its download only."""
+    if isinstance(value, PayloadReference):
+        return f"{size(value.size)} in the payload store: see the download"
+    return pretty(context.redaction.hide(value))
+
+
+def _output(task_id: str) -> str:
+    """Returns the last chunks that the task has emitted: text as it is, anything else as JSON in a line of its own."""
+    chunks = [json.loads(each.chunk or b'"..."') for each in context.stores.outputs.latest(task_id, MOST_CHUNKS)]
+    shown = [each if isinstance(each, str) else f"{_as_json(each)}\n" for each in chunks]
+    return "".join(shown)[-LONGEST:]
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(context.redaction.hide(value), ensure_ascii=False)
+
+
+def _step_value(step: Step) -> str:
+    """Returns the result of a step, or its error, as the page shows it."""
+    return _as_json(step.value)
+
+
+def _command(found: TaskDetail) -> str | None:
     """Returns a command that submits the same task again; None if it is too long for a terminal."""
+    if isinstance(found.data, PayloadReference):
+        return None
+    data = context.redaction.hide(found.data)
     url = f"http://localhost:{context.settings.gateway_port}"
     command = as_command(url, found.summary.type, data, found.summary.queue)
     return command if len(command) <= LONGEST else None

@@ -1,53 +1,54 @@
-"""Search by id, status, type, queue, tag and time. The URL contains the whole query, so it can be shared."""
+"""Lists tasks by a search and a filter. The URL contains the whole query, so it can be shared."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, redirect, request, url_for
 
+from taskqueue.dashboard.auth.security import person
 from taskqueue.dashboard.context import context, show
+from taskqueue.dashboard.filters import FIELDS, given, read_filter
+from taskqueue.shared.domain.search import LONGEST
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.bulk_actions import Verb, takes
+from taskqueue.shared.stores.saved_views import LONGEST as LONGEST_NAME
 from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
-
-_FIELDS = ("id", "status", "type", "queue", "tag", "since", "until")
 
 blueprint = Blueprint("tasks", __name__)
 
 
 @blueprint.get("/tasks")
 def tasks() -> str | Response:
-    asked = {name: request.args.get(name, "").strip()[:200] for name in _FIELDS}
-    cursor = request.args.get("cursor")
-    if asked["id"]:
-        return redirect(url_for("task.task", task_id=asked["id"]))
+    asked, cursor = given(request.args), request.args.get("cursor")
+    if task_id := request.args.get("id", "").strip()[:200]:
+        return redirect(url_for("task.task", task_id=task_id))
+    wanted = read_filter(request.args)
+    if wanted.id and wanted == Filter(id=wanted.id) and context.queries.states([wanted.id]):
+        return redirect(url_for("task.task", task_id=wanted.id))
     try:
-        page = context.queries.tasks(_filter(asked), cursor)
+        page = context.queries.tasks(wanted, cursor)
     except ValueError as error:
         abort(400, f"invalid filter: {error}")
-    given = {name: value for name, value in asked.items() if value}
-    return show("tasks.html", page=page, asked=asked, given=given, states=list(TaskState), cursor=cursor)
-
-
-def _filter(asked: dict[str, str]) -> Filter:
-    """Returns the filter of a query. Raises ValueError if a part of it is invalid."""
-    return Filter(
-        state=TaskState(asked["status"]) if asked["status"] else None,
-        type=asked["type"] or None,
-        queue=asked["queue"] or None,
-        tag=asked["tag"] or None,
-        since=_moment(asked["since"]),
-        until=_moment(asked["until"]),
+    return show(
+        "tasks.html",
+        page=page,
+        asked={name: asked.get(name, "") for name in FIELDS},
+        most=LONGEST,
+        views=[each for each in context.queries.saved_views() if each.shared or each.owner == person().name],
+        longest_name=LONGEST_NAME,
+        given=asked,
+        states=list(TaskState),
+        cursor=cursor,
+        kept=timedelta(seconds=context.settings.retention_deleted),
+        verbs=_verbs(wanted) if asked else [],
     )
 
 
-def _moment(text: str) -> datetime | None:
-    """Returns a moment from the form (in UTC) or from any ISO 8601 text; None for an empty one."""
-    if not text:
-        return None
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+def _verbs(wanted: Filter) -> list[Verb]:
+    """Returns the bulk actions that can take tasks of this filter."""
+    return [verb for verb in Verb if (verb is Verb.RESTORE or not wanted.deleted) and takes(verb, wanted.state)]

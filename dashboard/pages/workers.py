@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, url_for
@@ -9,6 +10,8 @@ from flask import Blueprint, abort, url_for
 from taskqueue.dashboard.auth.security import needs
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.explain.charts import minute_marks
+from taskqueue.dashboard.overview import Snapshot
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -18,7 +21,20 @@ blueprint = Blueprint("workers", __name__)
 
 @blueprint.get("/workers")
 def workers() -> str:
-    return show("workers.html", workers_key=context.stores.workers.keys.WORKERS)
+    now = context.queries.snapshot()
+    series = {**_executors(now), "deploys": minute_marks(now.minutes, now.deploys)}
+    return show("workers.html", workers_key=context.stores.workers.keys.WORKERS, charts=json.dumps(series))
+
+
+def _executors(now: Snapshot) -> dict[str, list[float]]:
+    """Returns executors and busy ones in each of the last sixty minutes, as series for the chart."""
+    series: dict[str, list[float]] = {"minute": [], "executors": [], "busy": []}
+    for minute, counts in now.minutes.items():
+        passed = min(60.0, max(1.0, now.at.timestamp() - minute * 60))
+        series["minute"].append(minute * 60)
+        for name, total in (("executors", "slot_ms"), ("busy", "busy_ms")):
+            series[name].append(round(counts.get(total, 0) / 1000 / passed, 2))
+    return series
 
 
 @blueprint.post("/workers/<name>/drain")

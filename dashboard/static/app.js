@@ -47,47 +47,70 @@
   // --- what a refresh must not change: charts, and what the user has opened, selected or typed ---
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old.hasAttribute("data-keep") || old === document.activeElement && old.matches("input, textarea, select"))),
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details") || ["checked", "value"].includes(name) && node.matches("input") || name === "disabled" && node.matches("[data-needs-pick]")),
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details") || name === "data-exact" || ["checked", "value"].includes(name) && node.matches("input") || name === "disabled" && node.matches("[data-needs-pick]")),
   });
 
-  // --- times ---
-  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
-  const clock = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
-  const minute = new Intl.DateTimeFormat(undefined, { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  // --- times: local, or UTC where the user chose that ---
+  const timeZone = recall("zone") === "UTC" ? "UTC" : undefined;
+  const zone = $("#zone");
+  if (zone) zone.textContent = timeZone ?? "local";
+  zone?.addEventListener("click", () => { remember("zone", timeZone ? "local" : "UTC"); location.reload(); });
+  const whole = new Intl.DateTimeFormat(undefined, { timeZone, dateStyle: "medium", timeStyle: "long" });
+  const clock = new Intl.DateTimeFormat(undefined, { timeZone, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false });
+  const second = new Intl.DateTimeFormat(undefined, { timeZone, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  const minute = new Intl.DateTimeFormat(undefined, { timeZone, weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
   const showTimes = () => $$("time[datetime]").forEach((element) => {
     const at = new Date(element.dateTime);
     if (Number.isNaN(at.getTime())) return;
     const title = `${whole.format(at)}\n${at.toISOString()}`;
     if (element.title !== title) element.title = title;
+    if (element.classList.contains("at")) element.dataset.exact = second.format(at);
     if (element.classList.contains("clock")) {
       const shown = (element.classList.contains("minute") ? minute : clock).format(at);
       if (element.textContent !== shown) element.textContent = shown;
     }
   });
   const pad = (number) => String(number).padStart(2, "0");
-  const local = (at) => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  const local = (at) => timeZone ? at.toISOString().slice(0, 19) : `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
   $$("input[data-utc]").forEach((input) => {
     const text = input.dataset.utc;
     if (text) {
       const at = new Date(/Z|[+-]\d\d:\d\d$/.test(text) ? text : `${text}Z`);
       if (!Number.isNaN(at.getTime())) input.value = local(at);
     }
-    input.form.addEventListener("formdata", (event) => {
-      const value = input.value && new Date(input.value);
-      if (value) event.formData.set(input.name, `${value.toISOString().slice(0, 19)}Z`);
-      for (const [name, given] of [...event.formData]) if (given === "") event.formData.delete(name);
-    });
+  });
+  document.addEventListener("formdata", (event) => {
+    const inputs = $$("input[data-utc]", event.target);
+    for (const input of inputs) if (input.value) event.formData.set(input.name, `${new Date(timeZone ? `${input.value}Z` : input.value).toISOString().slice(0, 19)}Z`);
+    if (inputs.length) for (const [name, given] of [...event.formData]) if (given === "") event.formData.delete(name);
   });
 
   // --- charts ---
   const charts = new Map();
-  const colours = { submitted: "--chart-1", completed: "--chart-2", retried: "--chart-3", failed: "--chart-4" };
-  const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+  const colours = { submitted: "--chart-1", completed: "--chart-2", retried: "--chart-3", failed: "--chart-4", executors: "--chart-2", busy: "--chart-1" };
+  const hour = new Intl.DateTimeFormat(undefined, { timeZone, hour: "2-digit", minute: "2-digit", hour12: false });
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  let deploys = [];
+  // A line for each deploy, with the name of the version at its top.
+  const drawDeploys = (chart) => {
+    const { ctx, bbox } = chart;
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = style("--soft");
+    ctx.font = `${11 * devicePixelRatio}px system-ui`;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const [at, version] of deploys) {
+      const x = Math.round(chart.valToPos(at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+      ctx.textAlign = x > bbox.left + bbox.width * 0.8 ? "right" : "left";
+      ctx.fillText(` ${version.length > 14 ? `${version.slice(0, 13)}…` : version} `, x, bbox.top + 11 * devicePixelRatio);
+    }
+    ctx.restore();
+  };
   const makeChart = (box, names, data) => {
     const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     return new uPlot({
-      width: Math.max(200, box.clientWidth), height: 140, cursor: { y: false, drag: { setScale: false } },
+      hooks: { draw: [drawDeploys] }, width: Math.max(200, box.clientWidth), height: 140, cursor: { y: false, drag: { setScale: false } },
       scales: { y: { range: (_, __, most) => [0, Math.max(4, most * 1.05)] } },
       axes: [{ ...axis, size: 24, values: (_, values) => values.map((at) => hour.format(new Date(at * 1000))) }, { ...axis, size: 44, values: (_, values) => values.map((value) => Number.isInteger(value) ? value.toLocaleString() : "") }],
       series: [{ value: (_, at) => at === null ? "" : hour.format(new Date(at * 1000)), label: "at" },
@@ -98,6 +121,7 @@
     const source = $("#chart-data");
     if (!source || typeof uPlot === "undefined") return;
     const all = JSON.parse(source.getAttribute("value"));
+    deploys = all.deploys;
     $$(".chart").forEach((box) => {
       const names = box.dataset.series.split(",");
       const data = [all.minute, ...names.map((name) => all[name])];
@@ -125,13 +149,15 @@
   // --- buttons ---
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
-    if (question && !confirm(question)) event.preventDefault();
+    if ((question && !confirm(question)) || event.target.dataset.sent) return event.preventDefault();
+    if (event.target.matches(".fields")) event.target.dataset.sent = "yes";
   });
+  addEventListener("pageshow", () => $$("[data-sent]").forEach((form) => delete form.dataset.sent));
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest("[data-copy]");
+    const button = event.target.closest("[data-copy], [data-copy-from]");
     if (!button) return;
     const label = button.textContent;
-    try { await navigator.clipboard.writeText(button.dataset.copy); button.textContent = "Copied"; } catch { button.textContent = "Copy failed"; }
+    try { await navigator.clipboard.writeText(button.dataset.copy ?? await (await fetch(button.dataset.copyFrom)).text()); button.textContent = "Copied"; } catch { button.textContent = "Copy failed"; }
     setTimeout(() => { button.textContent = label; }, 1500);
   });
   const dark = () => { const set = document.documentElement.dataset.theme; return set ? set === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; };
@@ -144,22 +170,92 @@
   $("#theme")?.addEventListener("click", switchTheme);
   $("#help")?.addEventListener("click", () => $("#keys").showModal());
 
+  // --- palette: suggestions for a search, and pages ---
+  const makePalette = (dialog) => {
+    const input = $("input", dialog);
+    const list = $("ul", dialog);
+    let items = [];
+    let chosen = -1;
+    let asked = 0;
+    const choose = (at) => {
+      chosen = items.length ? (at + items.length) % items.length : -1;
+      $$("li", list).forEach((line, number) => line.setAttribute("aria-selected", String(number === chosen)));
+      if (chosen < 0) input.removeAttribute("aria-activedescendant");
+      else { input.setAttribute("aria-activedescendant", `suggestion-${chosen}`); list.children[chosen].scrollIntoView({ block: "nearest" }); }
+    };
+    const show = (found) => {
+      items = found;
+      list.replaceChildren(...found.map((item, number) => {
+        const line = document.createElement("li");
+        Object.assign(line, { id: `suggestion-${number}`, textContent: item.label });
+        line.setAttribute("role", "option");
+        const count = document.createElement("small");
+        count.textContent = [item.count?.toLocaleString("en"), item.note].filter(Boolean).join(" ");
+        line.append(" ", count);
+        line.addEventListener("click", () => open(item));
+        return line;
+      }));
+      chosen = -1;
+      $$("li", list).forEach((line) => line.setAttribute("aria-selected", "false"));
+      input.removeAttribute("aria-activedescendant");
+    };
+    const ask = async () => {
+      const number = ++asked;
+      try {
+        const answer = await fetch(`/suggestions?${new URLSearchParams({ search: input.value })}`);
+        const found = answer.ok ? (await answer.json()).items : [];
+        if (number === asked) show(found);
+      } catch { if (number === asked) show([]); }
+    };
+    const fill = (text) => { input.value = text; ask(); };
+    const open = (item) => { item.path ? go(item.path) : fill(item.search); };
+    let timer = 0;
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(ask, 120); });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") choose(chosen + (event.key === "ArrowDown" ? 1 : chosen < 0 ? 0 : -1));
+      else if (event.key === "Tab" && items.length && !event.shiftKey) { const item = items[Math.max(0, chosen)]; if (!item.search) return; fill(item.search); }
+      else if (event.key === "Enter") chosen >= 0 ? open(items[chosen]) : go(`/tasks?${new URLSearchParams({ search: input.value })}`);
+      else return;
+      event.preventDefault();
+    });
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    return { showAt: (text) => { if (!dialog.open) dialog.showModal(); fill(text); input.select(); } };
+  };
+  const palette = $("#palette") ? makePalette($("#palette")) : null;
+  $("#search")?.addEventListener("click", () => find());
+
   // --- keyboard ---
-  const places = { o: "/", t: "/tasks", d: "/dead-letters", q: "/queues", w: "/workers", s: "/schedules", l: "/locks", a: "/audit" };
+  const places = { o: "/", t: "/tasks", y: "/types", d: "/dead-letters", q: "/queues", w: "/workers", s: "/schedules", l: "/locks", a: "/audit" };
   let leader = 0;
   let before = usual;
   const go = (path) => { location.href = path; };
-  const find = () => { const box = $("#find"); box ? box.focus() : go("/tasks#find"); };
+  const find = () => palette?.showAt($("#find")?.value ?? "");
   const pause = () => { if (seconds()) { before = choice.value; pick("0"); } else pick(before === "0" ? "5" : before); };
-  const keys = { "?": () => $("#keys").showModal(), "/": find, r: refresh, p: pause, t: switchTheme };
+  // Rows of lists: the link in each of them gets the focus.
+  const rows = () => $$("main tbody tr, main .cards > section").filter((row) => $("a[href]", row) && row.offsetParent);
+  // A refresh may take the focus from it, or put another element in its place.
+  let reached;
+  const target = (row) => $("a[href]", row).getAttribute("href");
+  const row = () => document.activeElement.closest("main tbody tr, main .cards > section") ?? rows().find((each) => target(each) === reached);
+  const step = (by) => () => {
+    const all = rows();
+    const next = all[Math.max(0, Math.min(all.length - 1, row() ? all.indexOf(row()) + by : 0))];
+    if (!next) return;
+    reached = target(next);
+    $("a[href]", next).focus();
+    next.scrollIntoView({ block: "nearest" });
+  };
+  const tickRow = () => row()?.querySelector(".pick")?.click();
+  const openRow = () => row() && $("a[href]", row()).click();
+  const keys = { j: step(1), k: step(-1), x: tickRow, e: openRow, "?": () => $("#keys").showModal(), "/": find, r: refresh, p: pause, t: switchTheme };
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select") || !$("#keys") || $("#keys").open) return;
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && palette) { event.preventDefault(); find(); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not(.pick), textarea, select") || !$("#keys") || $("#keys").open) return;
     if (event.key === "g") { leader = Date.now(); return; }
     const act = Date.now() - leader < 1200 && places[event.key] ? () => go(places[event.key]) : keys[event.key];
     leader = 0;
     if (act) { event.preventDefault(); act(); }
   });
-  if (location.hash === "#find") $("#find")?.focus();
 
   const settle = () => { showTimes(); showCharts(); showPicked(); };
   document.body.addEventListener("htmx:afterSettle", settle);

@@ -3,7 +3,7 @@
 The check runs in the process (`shared/stores/api_keys.py`) and costs a request microseconds. Redis is called once a
 minute per key, to record its use, and for a key with a rate whenever the tokens of this process are used up: about ten
 times a second, regardless of the number of requests. If Redis refuses writes or is unavailable, the request continues
-without being counted.
+without being counted. A personal key is looked up in Redis for each request, so that a revoked one is refused at once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from flask import g, request
 
 from taskqueue.gateway.http import errors
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import translated
 from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
+from taskqueue.shared.stores.personal_keys import PersonalKeys, is_personal
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.task_factory import Submitter
 
@@ -70,31 +72,57 @@ class Authenticator:
     """Authenticates requests; refusals give reason and remedy, but never which part of a key was right."""
 
     def __init__(
-        self, keyring: Keyring, scripts: Scripts, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        keyring: Keyring,
+        scripts: Scripts,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        personal_scopes: Sequence[str] = (),
+        hidden_fields: Sequence[str] = (),
     ) -> None:
+        """`personal_scopes` are those that personal keys may have; none: there are no such keys. Requests with them see
+        no values of `hidden_fields`."""
+        self.personal_keys = PersonalKeys(scripts)
+        self.personal_scopes = frozenset(map(Scope, personal_scopes))
+        self.redaction = Redaction(hidden_fields)
         self.keyring = keyring
         self.scripts = scripts
         self.metrics = metrics
         self.clock = clock
         self.token_caches: dict[str, TokenCache] = {}
 
-    def authenticate(self, scope: Scope | None) -> None:
-        """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope."""
+    def authenticate(self, scope: Scope | None, circuit_breaker: CircuitBreaker) -> None:
+        """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope.
+
+        Raises StoreUnavailable for a personal key while Redis is away.
+        """
         if scope is None or not self.keyring.required:
             return
         text = _given()
         if text is None:
             self.metrics.refused("missing")
             raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-        key = self.keyring.find(text)
+        key = self.keyring.find(text) or self._personal(text, circuit_breaker)
         if key is None:
             self.metrics.refused("expired" if self.keyring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
         g.api_key, g.client = key, key.client
         if not key.may(scope):
             self.metrics.refused("scope")
-            has = ", ".join(key.scopes)
+            has = ", ".join(key.scopes) or "no scope that this gateway allows"
             raise Refusal(errors.SCOPE, f"this needs the scope {scope}, but the key of {key.client} has {has}")
+
+    def _personal(self, text: str, circuit_breaker: CircuitBreaker) -> ApiKey | None:
+        """Returns the personal key of a text with those of its scopes that this gateway allows, or None."""
+        if not self.personal_scopes or not is_personal(text):
+            return None
+        with circuit_breaker.guarding():
+            found = self.personal_keys.find(text)
+        if found is None:
+            return None
+        g.redaction = self.redaction
+        return found.as_api_key(self.personal_scopes)
 
     def take_tokens(self, circuit_breaker: CircuitBreaker) -> None:
         """Counts the request against the rate of its key and records the key's use. Raises Refusal (429).
@@ -136,7 +164,8 @@ def actor() -> str:
 
 def submitter() -> Submitter:
     """Returns the client of the request, for the tasks that it submits."""
-    return Submitter(g.get("client", ""), actor())
+    client = g.get("client", "")
+    return Submitter(client, actor(), client)
 
 
 def _given() -> str | None:

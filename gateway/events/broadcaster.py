@@ -1,9 +1,10 @@
-"""Server-Sent Events: sends every change of a task or a batch to its subscribers until it has ended.
+"""Server-Sent Events: sends every change of a task or a batch, or its output, to subscribers until it has ended.
 
 A stream occupies no thread. One thread per process reads all watched subjects, four times a second and in one round
 trip, regardless of the number of streams; the loop of `server.py` keeps the connections and writes to them. An event is
-the whole current state, and its id is derived from that. A client that reconnects to any process with Last-Event-ID
-therefore gets only events that are new to it. A client that reads too slowly is disconnected and may reconnect.
+the whole current state, and its id is derived from that; or it is a chunk of output, and its id is its place. A client
+that reconnects to any process with Last-Event-ID therefore gets only events that are new to it. A client that reads too
+slowly is disconnected and may reconnect.
 """
 
 from __future__ import annotations
@@ -39,6 +40,19 @@ Subject = tuple[str, str]
 """A watched object: its kind and its id."""
 
 
+class Observation(Protocol):
+    """What was seen of a subject."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more follows."""
+        ...
+
+    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
+        """Returns the events that are new to a client with this last event, and the id of the last one then."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state of a subject as an event; the last one when it has ended."""
@@ -49,6 +63,9 @@ class Snapshot:
     @property
     def id(self) -> str:
         return blake2b(self.data, digest_size=8).hexdigest()
+
+    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
+        return (b"", self.id) if self.id == last_event_id else (self.event(), self.id)
 
     def event(self) -> bytes:
         name = b"end" if self.ended else b"state"
@@ -105,22 +122,23 @@ class Stream:
         """Ends the subscription after the client has disconnected."""
         self.broadcaster.forget(self)
 
-    def publish(self, snapshot: Snapshot | None, now: float) -> None:
-        """Sends the snapshot if it is new; None means that the subject was removed."""
+    def publish(self, observation: Observation | None, now: float) -> None:
+        """Sends what is new of it; None means that the subject was removed."""
         if self.sink is None:
             # The headers are not written yet, or never will be because the client has disconnected.
             if now - self.spoke_at > HEARTBEAT:
                 self.close()
             return
-        if snapshot is None:
+        if observation is None:
             self._publish(b"event: gone\ndata: {}\n\n", now)
             self.finish()
-        elif snapshot.id != self.last_event_id:
-            self.last_event_id = snapshot.id
-            self._publish(snapshot.event(), now)
+            return
+        events, self.last_event_id = observation.after(self.last_event_id)
+        if events:
+            self._publish(events, now)
         elif now - self.spoke_at >= HEARTBEAT:
             self._publish(_COMMENT, now)
-        if snapshot is not None and snapshot.ended:
+        if observation.ended:
             self.finish()
 
     def breathe(self, now: float) -> None:
@@ -139,7 +157,8 @@ class Stream:
             self.close()
 
 
-Look = Callable[[Collection[Subject]], Mapping[Subject, Snapshot]]
+Look = Callable[[Mapping[Subject, Collection[str | None]]], Mapping[Subject, Observation]]
+"""Returns what is seen of each subject that exists, for clients with these last events."""
 
 
 class Broadcaster:
@@ -158,11 +177,11 @@ class Broadcaster:
 
         Raises KeyError when the subject does not exist, and Refusal when the maximum number of streams is open.
         """
-        snapshot = self.look([subject])[subject]
-        first = _BEGIN + (snapshot.event() if snapshot.id != last_event_id else b"")
-        if snapshot.ended:
-            return None, first if snapshot.id != last_event_id else b""
-        stream = Stream(self, subject, snapshot.id)
+        observation = self.look({subject: [last_event_id]})[subject]
+        events, last = observation.after(last_event_id)
+        if observation.ended:
+            return None, _BEGIN + events if events else b""
+        stream = Stream(self, subject, last)
         with self.lock:
             if len(self.streams) >= self.most:
                 headers = {"Retry-After": str(refusals.RETRY_AFTER)}
@@ -172,7 +191,7 @@ class Broadcaster:
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="announcer", daemon=True)
                 self.thread.start()
-        return stream, first
+        return stream, _BEGIN + events
 
     def forget(self, stream: Stream) -> None:
         with self.lock:
@@ -204,7 +223,10 @@ class Broadcaster:
             for stream in streams:
                 stream.finish()  # the client reconnects to another process
             return
-        sights = self.look({stream.subject for stream in streams})
+        watched: dict[Subject, list[str | None]] = {}
+        for stream in streams:
+            watched.setdefault(stream.subject, []).append(stream.last_event_id)
+        observations = self.look(watched)
         now = time.monotonic()
         for stream in streams:
-            stream.publish(sights.get(stream.subject), now)
+            stream.publish(observations.get(stream.subject), now)

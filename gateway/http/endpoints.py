@@ -97,7 +97,9 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
     noted: str = ""
-    """Note for the audit record when the client gave no reason."""
+    """Note for the audit record, before the reason that the client gave."""
+    about: str = ""
+    """Object of the action in the audit record, when no path parameter names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,7 @@ class _View:
     guards: Guards
 
     def __call__(self, **arguments: Any) -> Response:
-        self.guards.authenticator.authenticate(self.about.scope)
+        self.guards.authenticator.authenticate(self.about.scope, self.guards.circuit_breaker)
         if self.about.store:
             self.guards.authenticator.take_tokens(self.guards.circuit_breaker)
         _check_accept(self.about.produces)
@@ -206,8 +208,8 @@ class _View:
 def _record(audit: Audit, act: AuditAction, arguments: Mapping[str, Any], reply: Reply) -> None:
     """Writes an action and its actor to the log and the audit record."""
     given = arguments.get("body") or arguments.get("query")
-    reason = getattr(given, "reason", None) or reply.noted
-    who, about = actor(), act.about.format(**arguments)
+    reason = ": ".join(filter(None, (reply.noted, getattr(given, "reason", None))))
+    who, about = actor(), reply.about or act.about.format(**arguments)
     log.info(act.what, extra={"who": who, "about": about, "reason": reason or None})
     audit.record(who, act.what, about, reason)
 

@@ -13,7 +13,7 @@ from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
 from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.errors import BatchNotFound, StoreUnavailable
+from taskqueue.shared.errors import BatchNotFound, PayloadUnavailable, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
@@ -53,7 +53,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.BatchBody,
         answers=_ANSWERS,
-        problems=(refusals.NO_TYPES,),
+        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE),
         idempotent=True,
     )
     def submit(self, body: schemas.BatchBody) -> Reply:
@@ -80,7 +80,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.NewBatchBody,
         answers=_ANSWERS,
-        problems=(refusals.NO_TYPES,),
+        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE),
         idempotent=True,
     )
     def create(self, body: schemas.NewBatchBody) -> Reply:
@@ -108,7 +108,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.MoreTasksBody,
         answers=_ANSWERS,
-        problems=(refusals.NO_TYPES, refusals.NOT_FOUND),
+        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE, refusals.NOT_FOUND),
         idempotent=True,
     )
     def add(self, batch_id: str, body: schemas.MoreTasksBody) -> Reply:
@@ -152,7 +152,7 @@ class BatchSubmission:
         failpoint("gateway.batch-begun")
         try:
             answer = carry_out(begun.seed, begun)
-        except (Refusal, BatchNotFound):
+        except (Refusal, BatchNotFound, PayloadUnavailable):
             self.idempotency.forget(begun)
             raise
         self._keep(begun, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskqueue.gateway import schemas
+from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.routes.tasks import task_list
 from taskqueue.shared.domain.task import TaskState
@@ -29,11 +30,12 @@ class DeadLetterRoutes:
     )
     def page(self, query: schemas.DeadLettersQuery) -> Reply:
         """Lists dead letters with their errors."""
-        return task_list(
-            lambda: self.dead_letters.page(
-                limit=query.limit, cursor=query.cursor, task_type=query.type, since=query.since, until=query.until
-            )
-        )
+        wanted = query.wanted
+        if wanted.state not in (None, TaskState.FAILED) or wanted.deleted:
+            detail = "does not apply to dead letters: list tasks of other states, and deleted ones, with GET /tasks"
+            name = "deleted" if wanted.deleted else "status"
+            raise refusals.invalid([errors.parameter_error(name, detail)])
+        return task_list(lambda: self.dead_letters.page(wanted, limit=query.limit, cursor=query.cursor))
 
     @endpoint(
         "POST",
@@ -64,6 +66,6 @@ class DeadLetterRoutes:
         problems=PROBLEMS,
     )
     def purge(self, task_id: str) -> Reply:
-        """Deletes a dead letter and its whole record. This cannot be undone."""
+        """Deletes a dead letter and its whole record. It can be restored for RETENTION_DELETED."""
         self.dead_letters.purge(task_id)
         return Reply(content={"task_id": task_id, "removed": True})

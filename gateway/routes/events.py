@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from flask import request
 
 from taskqueue.gateway import present
-from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Snapshot, Subject, Waiting
+from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.batches import BatchView
@@ -16,6 +17,7 @@ from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.task import TaskSummary
 from taskqueue.shared.errors import BatchNotFound, TaskNotFound
 from taskqueue.shared.stores.batches import Batch, Batches
+from taskqueue.shared.stores.output import START, OutputEntry, Outputs, place
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission import refusals
 
@@ -28,24 +30,79 @@ UNBUFFERED = {"X-Accel-Buffering": "no"}
 """Makes nginx forward each event immediately."""
 
 
-class Poller:
-    """Reads tasks and batches in one round trip each, and builds events only for changes."""
+_END = ".end"
+"""Follows the place of the last chunk in the id of the event `end`."""
 
-    def __init__(self, records: Records, batches: Batches) -> None:
+
+@dataclass(frozen=True, slots=True)
+class OutputObservation:
+    """Chunks of the output of a task, all those that some client has not got."""
+
+    entries: Sequence[OutputEntry]
+    ended: bool
+
+    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
+        if last_event_id and last_event_id.endswith(_END):
+            return b"", last_event_id
+        last = _last_place(last_event_id)
+        new = [each for each in self.entries if _order(each.id) > _order(last)]
+        last = new[-1].id if new else last
+        events = b"".join(map(_output_event, new))
+        if not self.ended:
+            return events, last
+        return events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END
+
+
+def _last_place(last_event_id: str | None) -> str:
+    """Returns the place of the last chunk that a client has."""
+    return last_event_id if last_event_id and place(last_event_id) else START
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    return place(entry_id) or (0, 0)
+
+
+def _output_event(entry: OutputEntry) -> bytes:
+    if entry.chunk is None:
+        name, data = b"truncated", b'{"attempt":%d,"truncated":true}' % entry.attempt
+    else:
+        name, data = b"output", b'{"attempt":%d,"chunk":%b}' % (entry.attempt, entry.chunk)
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (name, entry.id.encode(), data)
+
+
+class Poller:
+    """Reads tasks, batches and output in one round trip each, and builds events only for changes."""
+
+    def __init__(self, records: Records, batches: Batches, outputs: Outputs) -> None:
         self.records = records
         self.batches = batches
+        self.outputs = outputs
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
-    def __call__(self, subjects: Collection[Subject]) -> Mapping[Subject, Snapshot]:
-        """Returns a snapshot of each subject that exists."""
+    def __call__(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
+        """Returns what is seen of each subject that exists, for clients with these last events."""
         tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
         batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
         found: dict[Subject, TaskSummary | Batch] = {("task", each.id): each for each in tasks}
         found.update({("batch", each.id): each for each in batches})
-        sights = {subject: self._snapshot(subject, each) for subject, each in found.items()}
+        observations = {subject: self._snapshot(subject, each) for subject, each in found.items()}
         if len(subjects) > 1:
-            self.seen = {subject: (found[subject], snapshot) for subject, snapshot in sights.items()}
-        return sights
+            self.seen = {subject: (found[subject], snapshot) for subject, snapshot in observations.items()}
+        return {**observations, **self._output(subjects)}
+
+    def _output(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
+        last = {
+            name: min(map(_last_place, ids), key=_order) for (kind, name), ids in subjects.items() if kind == "output"
+        }
+        if not last:
+            return {}
+        # The state first: what has ended by then has written all of its output.
+        states = {each.id: each.state for each in self.records.summaries(list(last))}
+        return {
+            ("output", name): OutputObservation(entries, states[name].ended)
+            for name, entries in self.outputs.after(last).items()
+            if name in states
+        }
 
     def _snapshot(self, subject: Subject, found: TaskSummary | Batch) -> Snapshot:
         known = self.seen.get(subject)
@@ -75,6 +132,26 @@ class EventRoutes:
         """
         try:
             return self._watch(("task", task_id))
+        except KeyError:
+            raise TaskNotFound(id=task_id) from None
+
+    @endpoint(
+        "GET",
+        "/tasks/{task_id}/stream",
+        tag="tasks",
+        answers=ANSWERS,
+        problems=(refusals.NOT_FOUND, errors.BUSY),
+        events=True,
+    )
+    def output(self, task_id: str) -> Reply:
+        """Streams what the handler emits (`emit`) as Server-Sent Events until the task has ended.
+
+        Events `output` have `attempt` and `chunk`, in the order in which they were emitted; the first response has all
+        chunks so far. An attempt that runs again appends behind the chunks of the one before. The event `truncated`
+        says that the task has reached MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
+        """
+        try:
+            return self._watch(("output", task_id))
         except KeyError:
             raise TaskNotFound(id=task_id) from None
 

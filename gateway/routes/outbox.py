@@ -29,7 +29,7 @@ class OutboxRoutes:
             202: Answer(description="Every row is a task now.", model=schemas.OutboxAccepted),
             207: Answer(description="Some rows are refused; each has its problem.", model=schemas.OutboxAccepted),
         },
-        problems=(refusals.NO_TYPES,),
+        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE),
     )
     def submit(self, body: schemas.OutboxBody) -> Reply:
         """Submits rows of a transactional outbox. A row becomes one task, however often and whenever it is sent."""

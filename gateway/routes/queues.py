@@ -1,12 +1,16 @@
-"""Endpoints for queues: list, pause, resume, move foreign jobs."""
+"""Endpoints for queues: list, pause, resume, empty, move foreign jobs."""
 
 from __future__ import annotations
 
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.routes.bulk_actions import STARTED, begin
 from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from taskqueue.shared.stores.pauses import Pauses
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Filter
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.refusals import Refusal
 
@@ -14,8 +18,9 @@ from taskqueue.shared.submission.refusals import Refusal
 class QueueRoutes:
     """The configured queues, and those that tasks were submitted to."""
 
-    def __init__(self, queues: Queues, default_priority: str) -> None:
+    def __init__(self, queues: Queues, bulk_actions: BulkActions, default_priority: str) -> None:
         self.queues = queues
+        self.bulk_actions = bulk_actions
         self.default_priority = default_priority
 
     @endpoint("GET", "/queues", tag="queues", answers={200: Answer(description="All queues.", model=schemas.QueueList)})
@@ -36,8 +41,8 @@ class QueueRoutes:
     def pause(self, name: str, body: schemas.PauseBody) -> Reply:
         """Pauses a queue: workers claim nothing more from it. Running tasks continue, submissions are accepted."""
         queue = self._queue(name)
-        self.queues.pause(queue, body.reason, actor())
-        return self._show(queue)
+        noted = pause(self.queues.pauses, queue, body)
+        return Reply(content=self._show(queue).content, noted=noted)
 
     @endpoint(
         "POST",
@@ -53,6 +58,22 @@ class QueueRoutes:
         queue = self._queue(name)
         self.queues.resume(queue)
         return self._show(queue)
+
+    @endpoint(
+        "POST",
+        "/queues/{name}/empty",
+        tag="queues",
+        scope=Scope.OPERATE,
+        act=AuditAction("started bulk action", ""),
+        body=schemas.EmptyQueueBody,
+        answers=STARTED,
+        problems=(refusals.NOT_FOUND,),
+    )
+    def empty(self, name: str, body: schemas.EmptyQueueBody) -> Reply:
+        """Cancels all waiting tasks of a queue in a bulk action. Pause it first to start no more of them."""
+        wanted = Filter(queue=self._queue(name))
+        plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=wanted))
+        return begin(self.bulk_actions, plan, body.rate, body.reason)
 
     @endpoint(
         "POST",
@@ -84,3 +105,12 @@ class QueueRoutes:
 
     def _items(self) -> list[schemas.QueueView]:
         return [present.queue(each, self.default_priority) for each in self.queues.overview()]
+
+
+def pause(pauses: Pauses, name: str, body: schemas.PauseBody) -> str:
+    """Pauses a queue or a task type; returns a note for the audit. Raises Refusal: 422 for an end in the past."""
+    try:
+        pauses.pause(name, body.reason, actor(), until=body.until)
+    except ValueError as error:
+        raise refusals.invalid([refusals.field_error(("until",), str(error))]) from None
+    return f"until {body.until.isoformat()}" if body.until else ""

@@ -5,109 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from flask import g
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field
 
 from taskqueue.gateway import present, schemas
+from taskqueue.gateway.auth.visible import demand_no_placeholder, visible
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.schemas.values import View
-from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.queue_selection import DEFAULT
-from taskqueue.shared.domain.schedule import (
-    NOT_TO_BE_SCHEDULED,
-    Missed,
-    Overlap,
-    Schedule,
-    check_cron,
-    check_zone,
-    task_now,
-    upcoming,
-)
+from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, task_now, upcoming
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, new_task_id
-from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import refusal_of, webhook_of
+from taskqueue.shared.submission.schedule_body import ScheduleBody, schedule_of
+from taskqueue.shared.submission.task_factory import refusal_of
 from taskqueue.shared.submission.type_cache import TypeCache
-from taskqueue.shared.submission.values import Body, Tag
 
 SHOWN = 5
 """Number of upcoming due times shown with a schedule."""
-
-
-def _cron(value: str) -> str:
-    check_cron(value)
-    return value
-
-
-def _time_zone(value: str) -> str:
-    check_zone(value)
-    return value
-
-
-class ScheduleBody(Body):
-    """The task to create, and its times: `cron` or `interval`."""
-
-    type: str = Field(description="A registered task type; GET /types lists them.", max_length=100)
-    data: Any = Field(None, description="Any JSON that is valid under the schema of the type.")
-    queue: schemas.QueueName | None = Field(
-        None,
-        description="The queue of its tasks; null: that of the type as of now, else the default priority. Excludes "
-        "priority.",
-    )
-    priority: schemas.Priority | None = Field(
-        None, description="One of the configured queues; `default`: the default priority. Excludes queue."
-    )
-    cron: Annotated[str, AfterValidator(_cron)] | None = Field(
-        None, description="Minute, hour, day, month, weekday; six fields begin with seconds.", max_length=200
-    )
-    interval: Annotated[int, Field(strict=True, ge=1, le=31_622_400)] | None = Field(
-        None, description="Seconds from one due time to the next."
-    )
-    timezone: Annotated[str, AfterValidator(_time_zone)] = Field(
-        "UTC", description="Time zone of `cron`, such as Europe/Berlin; UTC by default.", max_length=64
-    )
-    missed: Literal["skip", "once", "all"] = Field(
-        "once",
-        description="How to handle due times missed because no housekeeper ran: create no task (`skip`), one for all "
-        "(`once`, the default), or one for each (`all`).",
-    )
-    missed_limit: Annotated[int, Field(strict=True, ge=1, le=10_000)] = Field(
-        100, description="With missed: all, the maximum number of tasks, for the latest due times; 100 by default."
-    )
-    overlap: Literal["allow", "skip", "cancel"] = Field(
-        "allow",
-        description="When the last task has not ended: run both (`allow`, the default), `skip` this due time, or "
-        "`cancel` the last task.",
-    )
-    timeout: Timeout | None = Field(None, description="Time limit of one attempt, in seconds.")
-    expires_in: ExpiresIn | None = Field(None, description="Seconds after which a task expires if it has not started.")
-    retry: schemas.RetryOverrides | None = Field(None, description="Overrides of the retry policy of the type.")
-    tags: Annotated[list[Tag], Field(max_length=MOST_TAGS_OF_A_SCHEDULE)] | None = Field(
-        None, description="Tags of its tasks; schedule:NAME is added."
-    )
-    limit_key: schemas.LimitKey | None = Field(
-        None, description="Applies the limit of this key to its tasks, in addition to that of their type."
-    )
-    fair_key: schemas.Key | None = Field(None, description="Tenant of its tasks: within one queue, tenants take turns.")
-    webhook: schemas.WebhookBody | None = Field(
-        None, description="A signed POST to send when one of its tasks has ended."
-    )
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> ScheduleBody:
-        if (self.cron is None) == (self.interval is None):
-            raise ValueError("must have either cron or interval: send one of them")
-        if self.queue is not None and self.priority is not None:
-            raise ValueError(schemas.TWO_QUEUES)
-        return self
 
 
 class ScheduleView(View):
@@ -148,6 +70,22 @@ class ScheduleList(View):
     items: list[ScheduleView]
     unreadable: list[str] = Field(description="Names of schedules on this page that cannot be read: PUT them again.")
     next_cursor: schemas.NextCursor = None
+
+
+class RunView(View):
+    """A run of a schedule."""
+
+    task_id: str
+    due_at: datetime
+    status: str = Field(
+        description="State of its task, as seen some seconds ago; `removed` if it was deleted before its end was seen."
+    )
+
+
+class RunList(View):
+    """The last runs of a schedule, the latest first."""
+
+    items: list[RunView]
 
 
 class ScheduleRemoved(View):
@@ -201,6 +139,20 @@ class ScheduleRoutes:
         return Reply(content=_view(self.schedule_store.get(name)))
 
     @endpoint(
+        "GET",
+        "/schedules/{name}/runs",
+        tag="schedules",
+        answers={200: Answer(description="Its last runs.", model=RunList)},
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
+    )
+    def runs(self, name: str) -> Reply:
+        """Lists the last 30 runs of a schedule. A retried run is one run, with its present state."""
+        self.schedule_store.get(name)
+        [runs] = self.schedule_store.runs([name])
+        items = [RunView(task_id=each.task_id, due_at=each.due, status=each.state) for each in reversed(runs)]
+        return Reply(content=RunList(items=items))
+
+    @endpoint(
         "PUT",
         "/schedules/{name}",
         tag="schedules",
@@ -215,10 +167,11 @@ class ScheduleRoutes:
     )
     def put(self, name: str, body: ScheduleBody) -> Reply:
         """Creates or replaces a schedule. An identical request changes nothing, not even the next due time."""
+        demand_no_placeholder(body.data)
         self.type_cache.check(body.type, body.data)
         own = self.type_cache.queue_of(body.type) or DEFAULT
         default_queue = self.default_priority if own == DEFAULT else own
-        happened = self.schedule_store.put(_schedule(name, body, default_queue))
+        happened = self.schedule_store.put(schedule_of(name, body, default_queue))
         return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
 
     @endpoint(
@@ -241,11 +194,11 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("paused schedule", "{name}"),
-        body=schemas.PauseBody,
+        body=schemas.ReasonBody,
         answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
-    def pause(self, name: str, body: schemas.PauseBody) -> Reply:
+    def pause(self, name: str, body: schemas.ReasonBody) -> Reply:
         """Pauses a schedule. Due times during the pause are skipped."""
         stored = self.schedule_store.pause(name, body.reason)
         return Reply(content=_view(stored))
@@ -294,37 +247,12 @@ class ScheduleRoutes:
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"}, noted=task.id)
 
 
-def _schedule(name: str, body: ScheduleBody, default_queue: str) -> Schedule:
-    try:
-        return Schedule(
-            name=name,
-            type=body.type,
-            data=strict_json.dump(body.data),
-            queue=body.queue or body.priority or default_queue,
-            cron=body.cron,
-            interval=body.interval,
-            timezone=body.timezone,
-            missed=Missed(body.missed),
-            missed_limit=body.missed_limit,
-            overlap=Overlap(body.overlap),
-            timeout=body.timeout,
-            expires_in=body.expires_in,
-            retry=body.retry.model_dump(exclude_none=True) if body.retry else None,
-            tags=tuple(body.tags or ()),
-            limit_key=body.limit_key,
-            fair_key=body.fair_key,
-            webhook=webhook_of(body.webhook) if body.webhook else None,
-        )
-    except ValueError as error:
-        raise refusals.invalid([refusals.field_error((), str(error))]) from None
-
-
 def _view(stored: StoredSchedule) -> ScheduleView:
     schedule = stored.schedule
     return ScheduleView(
         name=schedule.name,
         type=schedule.type,
-        data=json.loads(schedule.data),
+        data=visible(json.loads(schedule.data)),
         queue=schedule.queue,
         cron=schedule.cron,
         interval=schedule.interval,

@@ -5,22 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from flask import g
 
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import submitter
+from taskqueue.gateway.auth.authenticator import actor, submitter
+from taskqueue.gateway.auth.visible import demand_no_placeholder
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.routes.queue_names import demand_queue
+from taskqueue.shared.domain import strict_json, task_data
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.domain.task import NewTask, TaskState
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.queues import Queues, Submitted
-from taskqueue.shared.stores.tasks import Filter, Page, Records
+from taskqueue.shared.stores.tasks import Page, Records
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
@@ -76,6 +81,7 @@ class Tasks:
             refusals.QUEUE_FULL,
             refusals.TOO_MANY_QUEUES,
             refusals.NO_TYPES,
+            refusals.PAYLOAD_STORE,
         ),
         idempotent=True,
     )
@@ -119,14 +125,9 @@ class Tasks:
     )
     def page(self, query: schemas.TasksQuery) -> Reply:
         """Lists tasks. The cost of a page does not depend on their number. A page may be short and not the last."""
-        wanted = Filter(
-            state=query.status,
-            type=query.type,
-            queue=query.queue or query.priority,
-            tag=query.tag,
-            since=query.since,
-            until=query.until,
-        )
+        wanted = query.wanted
+        if query.priority and not wanted.queue:
+            wanted = replace(wanted, queue=query.priority)
         return task_list(lambda: self.records.page(wanted, limit=query.limit, cursor=query.cursor))
 
     @endpoint(
@@ -134,7 +135,7 @@ class Tasks:
         "/tasks/{task_id}",
         tag="tasks",
         answers={200: Answer(description="The task.", model=schemas.TaskDetailView)},
-        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.PAYLOAD_STORE),
     )
     def show(self, task_id: str) -> Reply:
         """Shows a task with its data, result, progress and all attempts on record."""
@@ -144,6 +145,81 @@ class Tasks:
         waits = not found.summary.state.ended and found.summary.state is not TaskState.RUNNING
         warnings = self.type_cache.warnings(found.summary.type) if waits else []
         return Reply(content=present.detail(found, policy, self.records.deliveries(found), warnings))
+
+    @endpoint(
+        "PATCH",
+        "/tasks/{task_id}",
+        tag="tasks",
+        scope=Scope.OPERATE,
+        act=AuditAction("changed", "{task_id}"),
+        body=schemas.ChangeBody,
+        answers={200: Answer(description="The task is changed.", model=schemas.TaskView)},
+        problems=(
+            refusals.NOT_FOUND,
+            refusals.CONFLICT,
+            refusals.QUEUE_FULL,
+            refusals.CORRUPT,
+            refusals.UNKNOWN_TYPE,
+            refusals.NO_TYPES,
+            refusals.PAYLOAD_STORE,
+        ),
+    )
+    def change(self, task_id: str, body: schemas.ChangeBody) -> Reply:
+        """Changes the queue, time or data of a task that waits; all or nothing.
+
+        A task that is running or has ended is a conflict, and the detail says what to do instead.
+        """
+        data = None
+        if "data" in body.model_fields_set:
+            demand_no_placeholder(body.data)
+            kind = self.records.record(task_id).summary.type
+            self.type_cache.check(kind, body.data)
+            data = task_data.encode(kind, self.records.payloads.data_of(task_id, strict_json.dump(body.data)))
+        if body.queue is not None:
+            demand_queue(body.queue, "queue", self.records.queues)
+        delay = None if body.delay is None else timedelta(seconds=body.delay)
+        self.queues.change(task_id, queue=body.queue, delay=delay, run_at=body.run_at, data=data)
+        shown = present.task(self.records.record(task_id).summary)
+        return Reply(content=shown, noted=", ".join(sorted(body.changed)))
+
+    @endpoint(
+        "POST",
+        "/tasks/{task_id}/restore",
+        tag="tasks",
+        scope=Scope.OPERATE,
+        act=AuditAction("restored", "{task_id}"),
+        answers={200: Answer(description="The task is restored.", model=schemas.TaskStatus)},
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT, refusals.BATCH_STOPPED),
+    )
+    def restore(self, task_id: str) -> Reply:
+        """Restores a task that was cancelled, to wait again, or that was deleted, in the state in which it ended.
+
+        A cancelled task can be restored for RETENTION_CANCELLED, a deleted one for RETENTION_DELETED. For a running
+        task the request to cancel it is withdrawn; if its worker has stopped it already, it runs again.
+        """
+        self.queues.restore(task_id)
+        return Reply(content={"task_id": task_id, "status": self.records.state(task_id)})
+
+    @endpoint(
+        "POST",
+        "/tasks/{task_id}/signals/{name}",
+        tag="tasks",
+        scope=Scope.OPERATE,
+        act=AuditAction("signalled", "{task_id}"),
+        body=schemas.SignalBody,
+        answers={200: Answer(description="The signal is stored.", model=schemas.TaskStatus)},
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
+    )
+    def signal(self, task_id: str, name: str, body: schemas.SignalBody) -> Reply:
+        """Sends a task a signal, for which its handler waits now or later (`wait_for`).
+
+        A task accepts one signal of each name: the same data may be sent again, other data is a conflict.
+        """
+        try:
+            self.queues.signal(task_id, name, body.data, actor())
+        except ValueError as error:
+            raise refusals.invalid([errors.parameter_error("name", str(error))]) from None
+        return Reply(content={"task_id": task_id, "status": self.records.state(task_id)}, noted=name)
 
     @endpoint(
         "POST",
@@ -189,14 +265,14 @@ class Tasks:
             200: Answer(description="The task has ended.", model=schemas.ResultView),
             202: Answer(description="The task has not ended yet: try again.", model=schemas.TaskStatus),
         },
-        problems=(refusals.NOT_FOUND, refusals.CORRUPT),
+        problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.PAYLOAD_STORE),
     )
     def result(self, task_id: str, query: schemas.ResultQuery) -> Reply:
         """Returns the result, waiting for it up to `wait` seconds. Responds at once when too many requests wait."""
         state = self._state_within(task_id, query.wait)
         if not state.ended:
             return Reply(content={"task_id": task_id, "status": state}, status=202, headers={"Retry-After": "1"})
-        return Reply(content=present.result(self.records.get(task_id)))
+        return Reply(content=present.result(self.records.end(task_id)))
 
     def _state_within(self, task_id: str, seconds: float) -> TaskState:
         if not seconds or not self.waiters.acquire(blocking=False):

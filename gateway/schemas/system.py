@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from taskqueue.gateway.schemas.values import NextCursor, Query, View
-from taskqueue.shared.submission.values import Body
+from taskqueue.shared.stores.bulk_actions import MOST_RATE
+from taskqueue.shared.submission.values import Body, Instant
 
 
 class MetricsQuery(Query):
@@ -19,10 +20,23 @@ class MetricsQuery(Query):
     )
 
 
-class PauseBody(Body):
-    """The reason for pausing a queue."""
+class ReasonBody(Body):
+    """The reason for pausing a schedule."""
 
-    reason: str = Field(description="Shown with the queue.", min_length=1, max_length=500)
+    reason: str = Field(description="Shown with what is paused.", min_length=1, max_length=500)
+
+
+class PauseBody(ReasonBody):
+    """The reason for pausing a queue or a task type, and when the pause ends."""
+
+    until: Instant | None = Field(None, description="When a housekeeper resumes it; null: it is resumed by a request.")
+
+
+class EmptyQueueBody(Body):
+    """How to empty a queue."""
+
+    rate: int = Field(100, ge=1, le=MOST_RATE, description="Tasks per second.")
+    reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")
 
 
 class MoveForeignBody(Body):
@@ -129,6 +143,11 @@ class TypeView(View):
     data_schema: dict[str, Any] = Field(description="JSON Schema of `data`.")
     timeout_seconds: float | None
     retry: RetryPolicyView = Field(description="The retry policy of its tasks.")
+    paused: bool
+    paused_reason: str | None
+    paused_by: str | None = Field(description="Client or user that paused it, if known.")
+    paused_at: datetime | None
+    paused_until: datetime | None = Field(description="When the pause ends by itself.")
     live: bool = Field(description="Whether a live worker offers the type; its tasks wait while none does.")
     versions: int = Field(description="Number of versions that workers offer; more than one during an update.")
     last_seen_at: datetime = Field(description="Last heartbeat of a worker that offers the type.")
@@ -157,6 +176,7 @@ class QueueView(View):
     paused_reason: str | None
     paused_by: str | None = Field(description="Client or user that paused it, if known.")
     paused_at: datetime | None
+    paused_until: datetime | None = Field(description="When the pause ends by itself.")
 
 
 class QueueList(View):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from taskqueue.gateway.schemas.filters import TaskFilter
 from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
+from taskqueue.shared.domain.step import StepKind
 from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
-from taskqueue.shared.submission.values import Instant, Priority, QueueName
+from taskqueue.shared.submission.values import Body, Delay, Instant, Priority, QueueName
 
 
 class TaskAccepted(SparseView):
@@ -22,24 +24,42 @@ class TaskAccepted(SparseView):
     warnings: list[str] | None = None
 
 
-class TasksQuery(PageQuery):
+class TasksQuery(PageQuery, TaskFilter):
     """Filters for tasks. `since` and `until` bound the creation time, or with `status` the time of entering it."""
 
-    status: TaskState | None = None
-    type: str | None = Field(None, max_length=100)
-    queue: QueueName | None = None
     priority: Priority | None = Field(None, description="As queue, for a configured one.")
-    tag: str | None = Field(None, max_length=64)
-    since: Instant | None = None
-    until: Instant | None = None
 
 
-class DeadLettersQuery(PageQuery):
-    """Filters for dead letters."""
+class DeadLettersQuery(PageQuery, TaskFilter):
+    """Filters for dead letters; their status is `failed`. `since` and `until` bound the time of the failure."""
 
-    type: str | None = Field(None, max_length=100)
-    since: Instant | None = None
-    until: Instant | None = None
+
+class ChangeBody(Body):
+    """Changes of a task that waits; fields that are left out stay as they are."""
+
+    queue: QueueName | None = Field(None, description="The task goes to the end of this queue, which must exist.")
+    delay: Delay | None = Field(None, description="Seconds from now before it may run; 0: now. Excludes run_at.")
+    run_at: Instant | None = Field(None, description="Earliest time at which it may run. Excludes delay.")
+    data: Any = Field(None, description="Other data; it must be valid under the schema of the type.")
+
+    @property
+    def changed(self) -> set[str]:
+        """Returns the names of the given fields; null is a value of data alone."""
+        return {name for name in self.model_fields_set if name == "data" or getattr(self, name) is not None}
+
+    @model_validator(mode="after")
+    def _is_change(self) -> ChangeBody:
+        if not self.changed:
+            raise ValueError("must change something: give queue, delay, run_at or data")
+        if self.delay is not None and self.run_at is not None:
+            raise ValueError("delay and run_at exclude each other: give one of them")
+        return self
+
+
+class SignalBody(Body):
+    """The data of a signal."""
+
+    data: Any = Field(None, description="Any JSON; `wait_for` in the handler returns it.")
 
 
 class CancelQuery(Query):
@@ -106,6 +126,10 @@ class TaskView(View):
     tags: list[str]
     progress: ProgressView | None
     error: ErrorView | None = Field(description="Error of the latest attempt.")
+    submitted_by: str | None = Field(
+        description="Client of the API key that submitted it, or the Redis user of a program that submitted directly."
+    )
+    archived: bool = Field(False, description="Whether it is in the history only: it can be read, not changed.")
     corrupt: str | None = Field(description="Part of the stored record that cannot be read; null: all of it can.")
 
 
@@ -146,6 +170,19 @@ class DeliveryView(View):
     error: ErrorView | None
 
 
+class StepView(View):
+    """A stored step of a task; it is not repeated when the task runs again."""
+
+    name: str
+    kind: StepKind
+    attempt: int = Field(description="The attempt that ran it; 0 for a signal.")
+    tries: int = Field(description="How often that attempt called its function.")
+    started_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    size_bytes: int = Field(description="Bytes of its result, as JSON.")
+
+
 class TaskDetailView(TaskView):
     """A task with everything on record."""
 
@@ -180,6 +217,11 @@ class TaskDetailView(TaskView):
         description="The last twenty webhook deliveries, latest first; each is a task with its own attempts."
     )
     delivery_of: str | None = Field(description="For a webhook delivery: the id of the task that it reports.")
+    awaits: str | None = Field(
+        description="The sleep that its handler is in, `signal:NAME` while it waits for a signal, or "
+        "`children:NAME` while it is blocked until its children have ended; else null."
+    )
+    steps: list[StepView] = Field(description="The stored steps of its handler, in the order in which they began.")
     attempts: list[AttemptView]
 
 

@@ -133,7 +133,7 @@ def plan(
             place = BatchPlace(batch_id=identity.batch_id, index=at)
             tasks[at] = planner.task_factory.read(BatchItemBody, value, trace_parent, by, ids[at], finder, place, since)
         except Refusal as refusal:
-            if refusal.kind is refusals.NO_TYPES:
+            if planner.task_factory.type_cache.refuses_all(refusal):
                 raise
             refused[at] = {"problem": problem(refusal)}
     if not finder.asked:

@@ -58,7 +58,7 @@ complete -c taskqueue -f -a '(__taskqueue_complete)'
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _COLLECTIONS = {"type": "types", "task_type": "types", "priority": "queues", "queue": "queues"}
 """Collections of the gateway with the names that an argument takes."""
-_NAMED = ("queues", "schedules")
+_NAMED = ("queues", "schedules", "types")
 """Groups of commands whose argument `name` is of a collection."""
 
 

@@ -11,7 +11,7 @@ HELP = "JSON, or any other text as a string; @FILE reads a file, - standard inpu
 
 
 def read_data(given: str | None) -> Any:
-    """Returns the data of an argument. Raises OSError for a file that cannot be read."""
+    """Returns the data of an argument. Raises OSError or UnicodeDecodeError for a file that cannot be read."""
     if given is None:
         return None
     text = given

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from taskqueue.shared.cli import completion, keys, operations, parts, tasks
+from taskqueue.shared.cli import breakdown, bulk, completion, keys, operations, parts, tasks
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from taskqueue.shared.client.client import DEFAULT_URL
@@ -94,6 +94,10 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     tasks.add_commands(commands)
     operations.add_commands(commands)
+    bulk.add_commands(
+        operations.add_group(commands, "bulk", "many tasks at once: cancel, run-now, move, retry, delete, restore")
+    )
+    breakdown.add_command(commands)
     parts.add_commands(commands)
     completion.add_command(commands)
     keys.add_commands(operations.add_group(commands, "keys", "API keys: create, list, revoke"))

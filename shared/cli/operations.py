@@ -1,9 +1,10 @@
-"""Commands for operators: dead letters, queues, schedules, locks."""
+"""Commands for operators: dead letters, queues, task types, schedules, the audit record, the timeline, locks."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,15 @@ _QUEUES = {
     "paused": "PAUSED",
     "paused_reason": "WHY",
 }
+_TYPES = {
+    "name": "TYPE",
+    "live": "LIVE",
+    "versions": "VERSIONS",
+    "last_seen_at": "LAST SEEN",
+    "paused": "PAUSED",
+    "paused_reason": "WHY",
+    "paused_until": "UNTIL",
+}
 _SCHEDULES = {
     "name": "SCHEDULE",
     "type": "TYPE",
@@ -30,14 +40,19 @@ _SCHEDULES = {
     "last_due_at": "LAST",
     "paused": "PAUSED",
 }
+_AUDIT = {"at": "WHEN", "who": "WHO", "what": "ACTION", "about": "OBJECT", "detail": "DETAIL"}
+_TIMELINE = {"at": "WHEN", "kind": "KIND", "title": "EVENT", "detail": "DETAIL"}
 _LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time": "MS LEFT", "fencing_token": "TOKEN"}
 
 
 def add_commands(commands: Any) -> None:
     """Adds the commands to the parser."""
     _add_dead_letters(add_group(commands, "dlq", "dead letters: list, retry, delete"))
-    _add_queues(add_group(commands, "queues", "queues: list, pause, resume, move-foreign"))
+    _add_queues(add_group(commands, "queues", "queues: list, pause, resume, empty, move-foreign"))
+    _add_types(add_group(commands, "types", "task types: list, show, pause, resume"))
     _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
+    _add_audit(commands)
+    _add_timeline(commands)
     _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
 
 
@@ -54,7 +69,7 @@ def _add_dead_letters(group: Any) -> None:
     lists.set_defaults(run=list_dead)
     for name, run, text in (
         ("retry", retry_dead, "retry dead letters"),
-        ("delete", delete_dead, "delete dead letters; cannot be undone"),
+        ("delete", delete_dead, "delete dead letters"),
     ):
         one = group.add_parser(name, help=text)
         one.add_argument("ids", nargs="*", metavar="ID")
@@ -67,15 +82,48 @@ def _add_queues(group: Any) -> None:
     group.add_parser("list", help="list queues, highest weight first").set_defaults(run=list_queues)
     pauses = group.add_parser("pause", help="pause a queue: workers claim nothing more from it")
     pauses.add_argument("name")
-    pauses.add_argument("--reason", required=True)
+    _add_pause(pauses)
     pauses.set_defaults(run=pause_queue)
     resumes = group.add_parser("resume", help="resume a queue: workers claim from it again")
     resumes.add_argument("name")
     resumes.set_defaults(run=resume_queue)
+    empties = group.add_parser("empty", help="cancel all waiting tasks of a queue, in the background")
+    empties.add_argument("name")
+    empties.add_argument("--rate", type=int, help="tasks per second (default: 100)")
+    empties.add_argument("--reason")
+    empties.set_defaults(run=empty_queue)
     moves = group.add_parser("move-foreign", help="move foreign jobs of RQ programs to a queue of RQ")
     moves.add_argument("name")
     moves.add_argument("--to", required=True, metavar="QUEUE", help="a queue that an RQ worker serves")
     moves.set_defaults(run=move_foreign)
+
+
+def _add_types(group: Any) -> None:
+    group.add_parser("list", help="list the task types that workers have published").set_defaults(run=list_types)
+    shows = group.add_parser("show", help="show a task type with the schema of its data")
+    pauses = group.add_parser("pause", help="pause a task type: workers start none of its tasks")
+    resumes = group.add_parser("resume", help="resume a task type: workers start its tasks again")
+    for one, run in ((shows, show_type), (pauses, pause_type), (resumes, resume_type)):
+        one.add_argument("name")
+        one.set_defaults(run=run)
+    _add_pause(pauses)
+
+
+def _add_pause(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--reason", required=True)
+    text = "when the pause ends: a time of day such as 14:00, or a time such as 2030-01-31T14:00"
+    one.add_argument("--until", type=pause_end, metavar="TIME", help=text)
+
+
+def pause_end(text: str, now: datetime | None = None) -> datetime:
+    """Returns a time that a person gave; a time of day is the next one, in the local time zone. Raises ValueError."""
+    here = now or datetime.now().astimezone()
+    if "-" in text:
+        at = datetime.fromisoformat(text)
+        return at if at.tzinfo else at.astimezone()
+    clock = time.fromisoformat(text)
+    at = datetime.combine(here, clock, clock.tzinfo or here.tzinfo)
+    return at if at > here else at + timedelta(days=1)
 
 
 def _add_schedules(group: Any) -> None:
@@ -113,6 +161,43 @@ def _add_locks(group: Any) -> None:
     unlocks.add_argument("--token", required=True, help="fencing token of the holder, as shown by list")
     unlocks.add_argument("--reason", required=True)
     unlocks.set_defaults(run=unlock)
+
+
+def _add_audit(commands: Any) -> None:
+    audit = commands.add_parser("audit", help="list the changes that people and clients made, newest first")
+    for name, text in (("who", "client, key or user"), ("what", "action"), ("about", "object, such as a task")):
+        audit.add_argument(f"--{name}", help=f"a part of the {text}")
+    for name in ("since", "until"):
+        audit.add_argument(
+            f"--{name}", type=datetime.fromisoformat, metavar="TIME", help="such as 2030-01-31T12:00:00Z"
+        )
+    audit.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
+    audit.set_defaults(run=list_audit)
+
+
+def list_audit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    filters = {name: getattr(wanted, name) for name in ("who", "what", "about", "since", "until")}
+    out.table(_AUDIT, islice(client.audit(**filters), wanted.limit or None))
+    return 0
+
+
+def _add_timeline(commands: Any) -> None:
+    timeline = commands.add_parser("timeline", help="list deploys, alerts, pauses, lost workers and changes by people")
+    timeline.add_argument("--since", type=datetime.fromisoformat, metavar="TIME", help="default: six hours earlier")
+    timeline.add_argument("--until", type=datetime.fromisoformat, metavar="TIME", help="default: now")
+    timeline.set_defaults(run=list_timeline)
+
+
+def list_timeline(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Prints the events of a range, the earliest first, and what is missing."""
+    found = client.timeline(since=wanted.since, until=wanted.until)
+    if out.as_json:
+        out.value(found)
+        return 0
+    out.table(_TIMELINE, found.events)
+    for each in found.incomplete:
+        out.line(each)
+    return 0
 
 
 def list_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
@@ -171,7 +256,7 @@ def list_queues(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def pause_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.queues.pause(wanted.name, wanted.reason))
+    out.value(client.queues.pause(wanted.name, wanted.reason, until=wanted.until))
     return 0
 
 
@@ -180,8 +265,33 @@ def resume_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int
     return 0
 
 
+def empty_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.queues.empty(wanted.name, rate=wanted.rate, reason=wanted.reason))
+    return 0
+
+
 def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     out.value({"name": wanted.name, "to": wanted.to, "moved": client.queues.move_foreign(wanted.name, wanted.to)})
+    return 0
+
+
+def list_types(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.table(_TYPES, client.types.all())
+    return 0
+
+
+def show_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.types.get(wanted.name))
+    return 0
+
+
+def pause_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.types.pause(wanted.name, wanted.reason, until=wanted.until))
+    return 0
+
+
+def resume_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.value(client.types.resume(wanted.name))
     return 0
 
 

@@ -54,6 +54,11 @@ COMMANDS = {
         "sqlalchemy",
         "start a relay, which sends the rows of an outbox",
     ),
+    "rq-return": Command(
+        "taskqueue.worker.rq_jobs.way_back",
+        "worker",
+        "return the jobs of RQ programs to RQ's queues, after the workers that ran them have stopped",
+    ),
     "user": Command(
         "taskqueue.dashboard.auth.users",
         "dashboard",
@@ -72,6 +77,12 @@ _OUTBOX_ACTIONS = {
     "create": "create the table if it is missing, and exit",
     "refused": "list the rows that were refused, and exit",
     "retry": "make refused rows wait again, and exit",
+}
+
+
+_RQ_OPTIONS = {
+    "--rq": ("RQ_QUEUES", "queues of RQ programs whose jobs it runs too, separated by commas"),
+    "--rq-allow": ("RQ_ALLOW", "functions that these jobs may name, such as 'shop.*'"),
 }
 
 
@@ -106,6 +117,8 @@ def _add_worker(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
     one.add_argument("--queues", metavar="QUEUES", help=text)
+    for option, (setting, text) in _RQ_OPTIONS.items():
+        one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
 
 
 def _add_run(one: argparse.ArgumentParser) -> None:
@@ -155,12 +168,19 @@ def run(wanted: argparse.Namespace) -> int:
         os.environ["TASK_MODULES"] = ",".join(modules)
     if queues := getattr(wanted, "queues", None):
         os.environ["WORKER_QUEUES"] = queues
+    for setting, _ in _RQ_OPTIONS.values():
+        if given := getattr(wanted, setting, None):
+            os.environ[setting] = given
     try:
         arguments = _arguments(wanted)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         print(f"taskqueue: {error}", file=sys.stderr)
         return USAGE
-    return int(getattr(module, command.function)(*arguments) or 0)
+    try:
+        return int(getattr(module, command.function)(*arguments) or 0)
+    except NotInstalled as error:
+        print(error, file=sys.stderr)
+        return USAGE
 
 
 def _arguments(wanted: argparse.Namespace) -> list[Any]:

@@ -18,6 +18,7 @@ from taskqueue.shared.cli.output import Output, dump
 from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
 from taskqueue.shared.submission.options import Options
 
+SEARCH = "words such as state:failed error:timeout data.customer:42 worker:NAME version:1.42 age>1h"
 _TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "CREATED"}
 
 
@@ -32,6 +33,10 @@ def add_commands(commands: Any) -> None:
         one.add_argument("id", help="id of a task or a batch")
         one.set_defaults(run=run)
 
+    streams = commands.add_parser("stream", help="print what a task emits until it has ended: text, or JSON")
+    streams.add_argument("id")
+    streams.set_defaults(run=stream)
+
     waits = commands.add_parser("wait", help="wait for a task and print its result")
     waits.add_argument("id")
     waits.add_argument(
@@ -45,9 +50,27 @@ def add_commands(commands: Any) -> None:
     lists.add_argument("--queue")
     lists.add_argument("--priority")
     lists.add_argument("--tag")
+    lists.add_argument("--submitted-by", metavar="CLIENT")
+    lists.add_argument("--search", metavar="WORDS", help=SEARCH)
+    lists.add_argument("--deleted", action="store_true", help="deleted tasks that can be restored")
     lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
     lists.set_defaults(run=list_tasks)
 
+    updates = commands.add_parser("update", help="change a task that waits")
+    updates.add_argument("id", metavar="ID")
+    updates.add_argument("--queue")
+    updates.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run; 0: now")
+    updates.add_argument("--run-at", type=datetime.fromisoformat, metavar="TIME")
+    updates.add_argument("--data", help=data.HELP)
+    updates.set_defaults(run=update)
+    signals = commands.add_parser("signal", help="send a task the signal that its handler waits for")
+    signals.add_argument("id", metavar="ID")
+    signals.add_argument("name", metavar="NAME")
+    signals.add_argument("--data", default="null", help=data.HELP)
+    signals.set_defaults(run=signal)
+    restores = commands.add_parser("restore", help="restore tasks that were cancelled or deleted")
+    restores.add_argument("ids", nargs="+", metavar="ID")
+    restores.set_defaults(run=restore)
     cancels = commands.add_parser("cancel", help="cancel tasks")
     cancels.add_argument("ids", nargs="+", metavar="ID")
     cancels.add_argument("--reason", default="cancelled on the command line")
@@ -157,6 +180,18 @@ def _states(client: Client, name: str) -> Iterator[Task | Batch]:
         yield from client.batches.watch(name)
 
 
+def stream(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Prints chunks as they come: text as it is, anything else as JSON in a line of its own."""
+    for each in client.stream(wanted.id):
+        if each.truncated:
+            print("the task has reached MAX_OUTPUT_BYTES: its output ends here", file=sys.stderr)
+        elif isinstance(each.chunk, str) and not out.as_json:
+            print(each.chunk, end="", file=out.stream, flush=True)
+        else:
+            print(dump(each.chunk), file=out.stream, flush=True)
+    return 0
+
+
 def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Prints the result as JSON. Raises TaskFailed when the task ended in another state than completed."""
     print(dump(client.result(wanted.id, wanted.seconds)), file=out.stream)
@@ -171,6 +206,9 @@ def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         queue=wanted.queue,
         priority=wanted.priority,
         tag=wanted.tag,
+        submitted_by=wanted.submitted_by,
+        deleted=wanted.deleted,
+        search=wanted.search,
     )
     wanted_ones = islice(found, wanted.limit or None)
     out.table(_TASKS, wanted_ones if out.as_json else map(_task, wanted_ones))
@@ -180,6 +218,29 @@ def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 def _task(task: Task) -> dict[str, Any]:
     """Returns a row of the list; a corrupt record has status `broken`, as in the dashboard."""
     return {**asdict(task), "status": "broken" if task.corrupt else task.status}
+
+
+def update(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    changes = {"queue": wanted.queue, "delay": wanted.delay, "run_at": wanted.run_at}
+    given = {name: value for name, value in changes.items() if value is not None}
+    out.value(
+        client.update(wanted.id, **given, **({"data": data.read_data(wanted.data)} if wanted.data is not None else {}))
+    )
+    return 0
+
+
+def signal(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    done = client.signal(wanted.id, wanted.name, data.read_data(wanted.data))
+    out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 0
+
+
+def restore(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Restores tasks one by one; stops at the first error."""
+    for each in wanted.ids:
+        done = client.restore(each)
+        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 0
 
 
 def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:

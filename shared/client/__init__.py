@@ -12,10 +12,36 @@ with Client("http://localhost:8000") as queue:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.client.answers import Batch, BatchItem, Lock, QueueStatus, Schedule
+from taskqueue.shared.client.answers import (
+    AuditEntry,
+    Batch,
+    BatchItem,
+    Breakdown,
+    BulkAction,
+    BulkPreview,
+    Lock,
+    QueueStatus,
+    Schedule,
+    Timeline,
+    TimelineEvent,
+    TypeStatus,
+    ValueCount,
+    ValueCounts,
+)
 from taskqueue.shared.client.client import Client
 from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import Accepted, Attempt, Ended, Error, Progress, Status, Task, TaskDetail
+from taskqueue.shared.submission.answers import (
+    Accepted,
+    Attempt,
+    Ended,
+    Error,
+    OutputChunk,
+    Progress,
+    Status,
+    StoredStep,
+    Task,
+    TaskDetail,
+)
 from taskqueue.shared.submission.options import Options, new_task
 from taskqueue.shared.submission.problems import (
     ClientError,
@@ -41,9 +67,13 @@ __all__ = [
     "AsyncBatchFeed",
     "AsyncClient",
     "Attempt",
+    "AuditEntry",
     "Batch",
     "BatchFeed",
     "BatchItem",
+    "Breakdown",
+    "BulkAction",
+    "BulkPreview",
     "Client",
     "ClientError",
     "Conflict",
@@ -55,18 +85,25 @@ __all__ = [
     "NotFound",
     "NotInTime",
     "Options",
+    "OutputChunk",
     "Problem",
     "Progress",
     "QueueStatus",
     "Refused",
     "Schedule",
     "Status",
+    "StoredStep",
     "Task",
     "TaskDetail",
     "TaskFailed",
     "TaskState",
+    "Timeline",
+    "TimelineEvent",
+    "TypeStatus",
     "Unavailable",
     "Unreachable",
+    "ValueCount",
+    "ValueCounts",
     "new_task",
 ]
 

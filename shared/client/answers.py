@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from taskqueue.shared.domain.task_state import TaskState
+from taskqueue.shared.submission.answers import Task
 from taskqueue.shared.submission.problems import NoGateway
 
 T = TypeVar("T")
@@ -69,6 +70,111 @@ class QueueStatus:
     paused_reason: str | None = None
     paused_by: str | None = None
     paused_at: datetime | None = None
+    paused_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeStatus:
+    """A task type; `live` is whether a live worker has it."""
+
+    name: str
+    live: bool
+    versions: int
+    last_seen_at: datetime
+    last_seen_on: str
+    paused: bool
+    description: str = ""
+    data_schema: Mapping[str, Any] = field(default_factory=dict)
+    paused_reason: str | None = None
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    paused_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkPreview:
+    """How many tasks a bulk action would process now, and some of them."""
+
+    count: int
+    exact: bool
+    sample: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueCount:
+    """A value, and how many tasks have it."""
+
+    value: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueCounts:
+    """The most frequent values of a field of the data, or of the tags (`field` is None)."""
+
+    distinct: int
+    often: int
+    missing: int
+    field: str | None = None
+    values: tuple[ValueCount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """How many of `tasks` have which content; `complete` is whether these are all that match."""
+
+    tasks: int
+    complete: bool
+    tags: ValueCounts
+    fields: tuple[ValueCounts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEvent:
+    """An event of the system, or a change by a user; `link` is the path of its page in the dashboard."""
+
+    at: datetime
+    kind: str
+    title: str
+    detail: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The events of a range, the earliest first; `incomplete` says which are missing."""
+
+    since: datetime
+    until: datetime
+    complete: bool
+    incomplete: tuple[str, ...]
+    events: tuple[TimelineEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkAction:
+    """A bulk action with its progress; `status` is running, paused, aborted or finished."""
+
+    action_id: str
+    action: str
+    what: str
+    status: str
+    rate: int
+    total: int
+    done: int
+    skipped: int
+    created_by: str
+    created_at: datetime
+    exact: bool = True
+    to: str | None = None
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    waiting_for: Mapping[str, int] = field(default_factory=dict)
+    replays: Sequence[Mapping[str, Any]] = ()
+    canary: int | None = None
+    success: int | None = None
+    stopped_because: str | None = None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +207,18 @@ class Schedule:
     tasks: int = 0
     missed_times: int = 0
     overlaps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A change that a person or a client made."""
+
+    id: str
+    at: datetime
+    who: str
+    what: str
+    about: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
 
-from taskqueue.shared.client.answers import read
+from taskqueue.shared.client.answers import AuditEntry, Breakdown, Timeline, read
 from taskqueue.shared.client.concurrency import Sleep, Tasks, sleep
-from taskqueue.shared.client.resources import Batches, DeadLetters, Locks, Pages, Queues, Schedules
+from taskqueue.shared.client.resources import (
+    Batches,
+    BulkActions,
+    DeadLetters,
+    Locks,
+    Pages,
+    Queues,
+    Schedules,
+    Types,
+)
 from taskqueue.shared.client.transport import Transport
-from taskqueue.shared.client.watching import watch
+from taskqueue.shared.client.watching import output, watch
 from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import Accepted, Ended, Status, Task, TaskDetail
+from taskqueue.shared.submission.answers import Accepted, Ended, OutputChunk, Status, Task, TaskDetail
 from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.problems import NotInTime, TaskFailed
 
@@ -70,7 +79,9 @@ class Client:
         )
         self.batches = Batches(self.transport)
         self.dead_letters = DeadLetters(self.transport)
+        self.bulk_actions = BulkActions(self.transport)
         self.queues = Queues(self.transport)
+        self.types = Types(self.transport)
         self.schedules = Schedules(self.transport)
         self.locks = Locks(self.transport)
 
@@ -136,20 +147,64 @@ class Client:
         queue: str | None = None,
         priority: str | None = None,
         tag: str | None = None,
+        submitted_by: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        deleted: bool = False,
+        search: str | None = None,
     ) -> Iterator[Task]:
-        """Returns all matching tasks, newest first, read page by page."""
+        """Returns all matching tasks, newest first, read page by page; with `deleted`, those that can be restored.
+
+        `search` has words as in the search of the dashboard, such as `error:timeout data.customer:42 age>1h`.
+        """
         query = {
             "status": status,
             "type": task_type,
             "queue": queue,
             "priority": priority,
             "tag": tag,
+            "submitted_by": submitted_by,
             "since": since,
             "until": until,
+            "deleted": "true" if deleted else None,
+            "search": search,
         }
         return Pages(self.transport, "/tasks", Task, query)
+
+    def breakdown(
+        self, field: str | None = None, *, batch_id: str | None = None, cause: str | None = None, **filters: Any
+    ) -> Breakdown:
+        """Counts tasks by the fields of their data and by tag: of a batch, a cause, or the `filters` of `tasks`.
+
+        `field` is the path of one field, such as `customer.id`; by default those that the first tasks have. At most
+        the latest 10,000 tasks are counted. Raises NotFound when there is no such batch.
+        """
+        filters["type"] = filters.pop("task_type", None)
+        query = plain({"field": field, "batch_id": batch_id, "cause": cause, **filters})
+        answer = self.transport.ask("GET", "/breakdown", query=query)
+        return read(Breakdown, answer.document)
+
+    def timeline(self, *, since: datetime | None = None, until: datetime | None = None) -> Timeline:
+        """Returns deploys, alerts, pauses, lost workers and people's actions in a range; by default the last six hours.
+
+        Raises Refused for a range that is too long or ends before it begins.
+        """
+        query = plain({"since": since, "until": until})
+        answer = self.transport.ask("GET", "/timeline", query=query)
+        return read(Timeline, answer.document)
+
+    def audit(
+        self,
+        *,
+        who: str | None = None,
+        what: str | None = None,
+        about: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Returns the changes that people and clients made, newest first; the texts are parts of those of an entry."""
+        query = {"who": who, "what": what, "about": about, "since": since, "until": until}
+        return Pages(self.transport, "/audit", AuditEntry, query)
 
     # --- waiting ---
 
@@ -182,6 +237,13 @@ class Client:
         """
         return watch(self.transport, f"{_path(task_id)}/events", Task)
 
+    def stream(self, task_id: str) -> Generator[OutputChunk]:
+        """Yields what the task emits, from its beginning, until it has ended.
+
+        Reconnects when the connection is lost, and continues behind the last chunk. Raises NotFound.
+        """
+        return output(self.transport, f"{_path(task_id)}/stream")
+
     def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
         """Waits for a task and returns its result. Raises TaskFailed if it did not complete, or NotInTime."""
         ended = self.wait(task_id, timeout)
@@ -189,10 +251,34 @@ class Client:
             raise TaskFailed(ended)
         return ended.result
 
+    def update(self, task_id: str, **changes: Any) -> Task:
+        """Changes `queue`, `delay` or `run_at`, `data` of a task that waits. Raises Conflict if it does not."""
+        answer = self.transport.ask("PATCH", _path(task_id), body={**plain(changes), **_given_data(changes)})
+        return read(Task, answer.document)
+
+    def signal(self, task_id: str, name: str, data: Any = None) -> Status:
+        """Sends a task the signal that its handler waits for, now or later. Raises NotFound and Conflict.
+
+        The same data may be sent again; other data is a conflict, as is a signal for a task that has ended.
+        """
+        path = f"{_path(task_id)}/signals/{quote(name, safe='')}"
+        answer = self.transport.ask("POST", path, body={"data": data})
+        return read(Status, answer.document)
+
+    def restore(self, task_id: str) -> Status:
+        """Restores a task that was cancelled or deleted. Raises NotFound, or Conflict when it is neither."""
+        answer = self.transport.ask("POST", f"{_path(task_id)}/restore", repeatable=False)
+        return read(Status, answer.document)
+
     def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
         answer = self.transport.ask("DELETE", _path(task_id), query={"reason": reason}, repeatable=False)
         return read(Status, answer.document)
+
+
+def _given_data(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the data among changes unaltered: None is data too."""
+    return {name: value for name, value in changes.items() if name == "data"}
 
 
 def _path(task_id: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from taskqueue.shared.client.answers import read
 from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
 from taskqueue.shared.client.transport import Patience, Transport
+from taskqueue.shared.submission.answers import OutputChunk
 from taskqueue.shared.submission.problems import NoGateway, Problem, problem
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Generator[T]:
 
     Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
     """
+    with closing(_followed(transport, path)) as events:
+        for event in events:
+            yield read(kind, read_document(event.data))
+
+
+def output(transport: Transport, path: str) -> Generator[OutputChunk]:
+    """Yields each chunk of the output of a task until that has ended. Raises as `watch`."""
+    with closing(_followed(transport, path)) as events:
+        for event in events:
+            if event.name != "end":
+                yield read(OutputChunk, read_document(event.data))
+
+
+def _followed(transport: Transport, path: str) -> Generator[_Event]:
+    """Yields the events of a path up to its end, over as many connections as that takes."""
     last_event_id: str | None = None
     patience = transport.patience(lasting=True)
     while True:
@@ -51,7 +67,7 @@ def watch(transport: Transport, path: str, kind: type[T]) -> Generator[T]:
                     if event.name == "gone":
                         return
                     last_event_id = event.id
-                    yield read(kind, read_document(event.data))
+                    yield event
                     if event.name == "end":
                         return
         except (Problem, *transport.connections.LOST) as error:

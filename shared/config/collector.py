@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from taskqueue.shared.config.settings import Settings
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 EXPORT_TIMEOUT = 5.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_LOG_ENDPOINTS = ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_LOG_PROTOCOLS = ("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _LEGACY_AGENT_PORT, _OVER_GRPC, _OVER_HTTP = 6831, 4317, 4318
 
 
@@ -71,10 +75,44 @@ def announce(settings: Settings) -> None:
         log.info("traces go by OTLP (%s) to %s", destination.protocol, where)
 
 
+def log_exporter() -> LogRecordExporter:
+    """Returns an exporter of log lines to the collector that OpenTelemetry's own variables name."""
+    if _log_protocol() == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as OverGrpc
+
+        return OverGrpc(timeout=EXPORT_TIMEOUT)
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as OverHttp
+
+    return OverHttp(timeout=EXPORT_TIMEOUT)
+
+
+def check_log_export(settings: Settings) -> None:
+    """Raises SettingsError when log lines are to be exported, and there is no collector or an unknown protocol."""
+    if not settings.log_export:
+        return
+    if not any(os.environ.get(name) for name in _LOG_ENDPOINTS):
+        raise SettingsError("LOG_EXPORT=otlp needs a collector: set OTEL_EXPORTER_OTLP_ENDPOINT")
+    _log_protocol()
+
+
+def _log_protocol() -> str:
+    return _known(*_chosen(_LOG_PROTOCOLS))
+
+
+def _chosen(names: Sequence[str]) -> tuple[str, str]:
+    """Returns the first of these variables that is set, and its value."""
+    return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
+
+
 def _protocol(settings: Settings, named: bool) -> str:
-    variable, chosen = next(((name, os.environ[name]) for name in _PROTOCOLS if os.environ.get(name)), ("", ""))
+    variable, chosen = _chosen(_PROTOCOLS)
     if not chosen and not named and settings.jaeger_port == _OVER_GRPC:
         variable, chosen = "JAEGER_PORT", "grpc"
+    return _known(variable, chosen)
+
+
+def _known(variable: str, chosen: str) -> str:
+    """Returns the protocol, HTTP by default. Raises SettingsError for one that is unknown or not installed."""
     chosen = chosen or "http/protobuf"
     if chosen not in ("grpc", "http/protobuf"):
         raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")

@@ -22,6 +22,7 @@ from taskqueue.shared.config.redis_address import completed
 from taskqueue.shared.config.values import (
     Choices,
     Executors,
+    HistoryUrl,
     HostsAndNetworks,
     Kept,
     KeyPrefix,
@@ -29,13 +30,18 @@ from taskqueue.shared.config.values import (
     LogLevel,
     Mappings,
     Names,
+    PayloadStoreUrl,
     Port,
     Ports,
+    QuietTime,
     ReadableFile,
     RedisUrl,
+    RolesByClaim,
+    ScopeNames,
     Seconds,
     Secrets,
     SelectedQueues,
+    SmtpUrl,
     Weights,
     signing_key,
 )
@@ -138,6 +144,22 @@ class Settings(BaseModel):
     api_keys_file: str = _at(
         "gateway.api_keys_file", "", "File with more API keys, one per line; reloaded when it changes."
     )
+    personal_keys: ScopeNames = _at(
+        "personal_keys.scopes",
+        (),
+        "Scopes of the API keys that users of the dashboard may create for themselves: submit, read, operate, admin; "
+        "empty: no personal keys. Set the same value for gateways and dashboards.",
+    )
+    personal_key_lifetime: Seconds = _at(
+        "personal_keys.lifetime",
+        30 * 86_400,
+        "Maximum time for which a personal API key is valid, from 1d to 365d.",
+        ge=86_400,
+        le=365 * 86_400,
+    )
+    personal_keys_per_user: int = _at(
+        "personal_keys.per_user", 10, "Maximum personal API keys of one user at a time.", ge=1, le=100
+    )
     gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
     gateway_processes: int = _at(
         "gateway.processes", 0, "Processes of a gateway; 0: one per processor, at most four.", ge=0, le=64
@@ -172,7 +194,7 @@ class Settings(BaseModel):
     max_queues: int = _at(
         "limits.queues",
         200,
-        "Number of queues that may exist at a time, with those of QUEUES; a task for one more gets 409.",
+        "Maximum number of queues, including those of QUEUES; a task for one more is refused with 409.",
         ge=1,
         le=1000,
     )
@@ -195,6 +217,31 @@ class Settings(BaseModel):
     )
     max_result_bytes: int = _at(
         "limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20
+    )
+    max_steps: int = _at("limits.steps", 1000, "Maximum number of stored steps of a task.", ge=1, le=10_000)
+    max_steps_bytes: int = _at(
+        "limits.steps_bytes", 1 << 20, "Maximum bytes of all step results of a task together.", ge=1024, le=64 << 20
+    )
+    max_output_bytes: int = _at(
+        "limits.output_bytes",
+        1 << 20,
+        "Maximum bytes of the output that a task emits; 32 bytes are added for each chunk.",
+        ge=1024,
+        le=64 << 20,
+    )
+    payload_store: PayloadStoreUrl = _at(
+        "payloads.store",
+        "",
+        "Where data and results above PAYLOAD_THRESHOLD are kept instead of Redis: a folder that all parts share, "
+        "file:///var/lib/taskqueue/payloads, or a bucket, s3://bucket/prefix; set the same for all parts. Empty: in "
+        "Redis.",
+    )
+    payload_threshold: int = _at(
+        "payloads.threshold",
+        1 << 16,
+        "Bytes of JSON above which the data or the result of a task is kept in PAYLOAD_STORE.",
+        ge=1024,
+        le=64 << 20,
     )
     refuse_without_worker: bool = _at(
         "gateway.refuse_without_worker",
@@ -264,21 +311,38 @@ class Settings(BaseModel):
     worker_queues: SelectedQueues = _at(
         "worker.queues",
         {},
-        "Queues this worker takes from: names and patterns such as gpu-*, each with a weight if it should have another "
-        "than in QUEUES (gpu-*:5, default:1); empty: all.",
+        "Queues that this worker takes from: names and patterns such as gpu-*, each optionally with a weight that "
+        "overrides QUEUES (gpu-*:5, default:1); empty: all.",
         max_length=100,
     )
     queue_order: Literal["weighted", "strict"] = _at(
         "worker.queue_order",
         "weighted",
-        "How this worker divides its claims: weighted, or strict: from a queue only while those before it in "
-        "WORKER_QUEUES are empty.",
+        "weighted: this worker divides its claims between queues by weight. strict: it takes from a queue only while "
+        "those before it in WORKER_QUEUES are empty.",
     )
     queue_executors: Executors = _at(
         "worker.queue_executors",
         {},
         "Maximum executors per worker that run tasks of a queue at once, such as low:1, so that its long tasks leave "
         "the other executors free.",
+    )
+    rq_queues: Names = _at(
+        "worker.rq.queues",
+        (),
+        "Queues of RQ programs whose jobs this worker runs, the most important first. The same for all such workers: "
+        "each runs jobs that another took.",
+    )
+    rq_allow: Names = _at(
+        "worker.rq.allow",
+        (),
+        "Functions and classes that jobs of RQ programs may name, such as shop.*; all others are refused, and not "
+        "imported. The same for all workers with RQ_QUEUES.",
+    )
+    rq_pickle: bool = _at(
+        "worker.rq.pickle",
+        False,
+        "Also runs pickled jobs of RQ programs, which is RQ's default; false: only jobs of RQ's JSON serializer.",
     )
     task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
     kill_grace: Seconds = _at(
@@ -366,8 +430,20 @@ class Settings(BaseModel):
     housekeeper_schedules_interval: Seconds = _at(
         "housekeeper.schedules.interval", 0.5, "Pause between checks for due schedules.", gt=0
     )
+    housekeeper_history_interval: Seconds = _at(
+        "housekeeper.history.interval", 1, "Pause between runs that store ended tasks in the history.", gt=0
+    )
+    housekeeper_payloads_interval: Seconds = _at(
+        "housekeeper.payloads.interval",
+        600,
+        "Pause between removals from PAYLOAD_STORE of what no task needs any longer.",
+        gt=0,
+    )
     housekeeper_schedules_grace: Seconds = _at(
         "housekeeper.schedules.grace", 60, "Delay after which a due time of a schedule counts as missed."
+    )
+    housekeeper_alerts_interval: Seconds = _at(
+        "housekeeper.alerts.interval", 10, "Pause between evaluations of the alert rules by the leader.", gt=0
     )
     max_completed: Kept = _at(
         "limits.completed", 1_000_000, "Maximum completed tasks kept; the oldest are removed first; 0: no limit."
@@ -388,6 +464,28 @@ class Settings(BaseModel):
     retention_failed: Seconds = _at("retention.failed", 30 * 86400, "How long a dead letter is kept.")
     retention_cancelled: Seconds = _at("retention.cancelled", 86400, "How long a cancelled task is kept.")
     retention_expired: Seconds = _at("retention.expired", 7 * 86400, "How long an expired task is kept.")
+    history_url: HistoryUrl = _at(
+        "history.url",
+        "",
+        "Database of the history, as a SQLAlchemy URL: postgresql+psycopg://... or sqlite:///...; set the same for "
+        "housekeepers, gateways and dashboards. Empty: no history; ended tasks are removed after their retention.",
+    )
+    history_retention_completed: Seconds = _at(
+        "history.retention.completed", 30 * 86400, "How long the history keeps completed tasks."
+    )
+    history_retention_failed: Seconds = _at(
+        "history.retention.failed", 365 * 86400, "How long the history keeps tasks that ended as dead letters."
+    )
+    history_retention_cancelled: Seconds = _at(
+        "history.retention.cancelled", 30 * 86400, "How long the history keeps cancelled tasks."
+    )
+    history_retention_expired: Seconds = _at(
+        "history.retention.expired", 30 * 86400, "How long the history keeps expired tasks."
+    )
+
+    retention_deleted: Seconds = _at(
+        "retention.deleted", 86400, "How long a deleted task can be restored; 0: deletions are final."
+    )
 
     # The dashboard and its users
     dashboard_users: Names = _at(
@@ -400,6 +498,40 @@ class Settings(BaseModel):
         "dashboard.secret", "", "Key that signs the dashboard's cookies; empty: generated and kept in Redis."
     )
     dashboard_session: Seconds = _at("dashboard.session", 12 * 3600, "Duration of a dashboard session.", ge=60)
+    dashboard_idle: Seconds = _at(
+        "dashboard.idle",
+        2 * 3600,
+        "How long a session lasts without a request; refreshes of open pages do not count. 0: until DASHBOARD_SESSION.",
+    )
+    oidc_issuer: str = _at(
+        "dashboard.oidc.issuer",
+        "",
+        "Issuer of the OpenID Connect provider with which users sign in, such as https://login.example.com; empty: "
+        "none. Needs OIDC_CLIENT_ID, OIDC_ROLES and DASHBOARD_URL.",
+        pattern=r"^(https://\S+|http://(localhost|127\.0\.0\.1|\[::1\])([:/]\S*)?)?$",
+    )
+    oidc_client_id: str = _at("dashboard.oidc.client_id", "", "Client id of the dashboard at this provider.")
+    oidc_client_secret: str = _at(
+        "dashboard.oidc.client_secret", "", "Client secret of the dashboard at this provider; empty: a public client."
+    )
+    oidc_scopes: Names = _at("dashboard.oidc.scopes", ("openid", "profile", "email"), "Scopes to request.")
+    oidc_name_claim: str = _at(
+        "dashboard.oidc.name_claim",
+        "email",
+        "Claim with the user name that pages and the audit record show; sub is used if an account lacks this claim.",
+    )
+    oidc_roles_claim: str = _at(
+        "dashboard.oidc.roles_claim",
+        "groups",
+        "Claim whose values determine the role, in the ID token or the user info; a dot leads to a nested claim, such "
+        "as realm_access.roles.",
+    )
+    oidc_roles: RolesByClaim = _at(
+        "dashboard.oidc.roles",
+        {},
+        "Roles by values of this claim, such as queue-admins:admin, queue-team:operator; *:viewer applies to every "
+        "account. The highest role applies; an account without a role is refused.",
+    )
     dashboard_https: bool = _at(
         "dashboard.https", False, "Marks the dashboard's cookies Secure, for access over HTTPS through a proxy."
     )
@@ -428,8 +560,8 @@ class Settings(BaseModel):
             *("*password*", "*passwd*", "*secret*", "*token*", "*api_key*", "*api-key*", "*apikey*", "*card_number*"),
             *("*authorization*", "*cookie*"),
         ),
-        "Fields whose values the dashboard hides in data and results, by name or path (customer.iban); * matches any "
-        "characters.",
+        "Fields whose values the dashboard hides in data and results, and gateways from personal API keys, by name or "
+        "path (customer.iban); * matches any characters.",
     )
     dashboard_trace_url: str = _at(
         "dashboard.trace_url",
@@ -449,6 +581,11 @@ class Settings(BaseModel):
     )
     log_level: LogLevel = _at("log.level", "INFO", "DEBUG, INFO, WARNING or ERROR.")
     log_format: LogFormat = _at("log.format", "auto", "json, text, or auto: text on a terminal, else json.")
+    log_export: Literal["", "otlp"] = _at(
+        "log.export",
+        "",
+        "otlp: log lines are also sent to the collector of OTEL_EXPORTER_OTLP_ENDPOINT (or its variant for logs).",
+    )
     jaeger_host: str = _at(
         "tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* variables are set."
     )
@@ -496,6 +633,68 @@ class Settings(BaseModel):
         "Internal hosts and networks (billing, 10.1.0.0/16) that tasks of the type http may call, on any port, if "
         "HTTP_TASK_HOSTS has the host.",
     )
+    # Alerts
+    alert_webhook_url: str = _at(
+        "alerts.webhook_url",
+        "",
+        "Incoming webhook of Slack, or of a chat that accepts the same JSON, to which alerts are sent; WEBHOOK_HOSTS, "
+        "WEBHOOK_PORTS and WEBHOOK_ALLOW apply to it.",
+    )
+    alert_email_to: Names = _at("alerts.email_to", (), "Email addresses to which alerts are sent.")
+    alert_email_from: str = _at(
+        "alerts.email_from", "", "Sender address of these emails; empty: taskqueue at this machine's host name."
+    )
+    smtp_url: SmtpUrl = _at(
+        "alerts.smtp_url",
+        "",
+        "Mail server for alerts: smtp://user:secret@host:587 (STARTTLS where the server offers it, always with a "
+        "password) or smtps://host:465.",
+    )
+    alert_quiet_hours: QuietTime = _at(
+        "alerts.quiet_hours",
+        "",
+        "Part of each day in which only alerts of the level danger are sent, such as 22:00-07:00 Europe/Berlin; "
+        "warnings are sent afterwards if they still hold.",
+    )
+    alert_after: Seconds = _at(
+        "alerts.after",
+        60,
+        "How long a condition must hold before its alert is sent, and be absent before it is reported as resolved.",
+    )
+    alert_waiting_time: Seconds = _at(
+        "alerts.waiting_time",
+        300,
+        "Wait of the oldest task of a queue, or of a type that no live worker has, above which an alert is sent.",
+        gt=0,
+    )
+    alert_dead_letters: int = _at(
+        "alerts.dead_letters",
+        1,
+        "Number of dead letters of one type and cause within ten minutes from which an alert is sent.",
+        ge=1,
+    )
+    alert_schedule_failures: int = _at(
+        "alerts.schedule_failures",
+        3,
+        "Number of failed runs of a schedule in a row from which an alert is sent.",
+        ge=1,
+        le=30,
+    )
+    alert_redis_memory: float = _at(
+        "alerts.redis_memory",
+        0.75,
+        "Share of maxmemory in use above which an alert is sent; above 0.9 its level is danger.",
+        gt=0,
+        le=1,
+    )
+    dashboard_url: str = _at(
+        "dashboard.url",
+        "",
+        "Address at which users open the dashboard, such as https://queue.example.com; alerts link to it, and the "
+        "identity provider redirects to it.",
+        pattern=r"^(https?://[^/\s?#]+)?/?$",
+    )
+
     metrics_sources: Names = _at(
         "gateway.metrics_sources",
         (),
@@ -513,9 +712,32 @@ class Settings(BaseModel):
                 "dashboard from a trusted address could name any user: configure the proxy to send the secret as "
                 "X-Proxy-Secret (openssl rand -hex 32 makes one)"
             )
+        self._check_alerts()
+        self._check_identity_provider()
+        self._check_rq()
         self.declared_schedules()
         self.declared_limits()
         return self
+
+    def _check_rq(self) -> None:
+        if self.rq_queues and not self.rq_allow:
+            raise ValueError("RQ_QUEUES needs RQ_ALLOW: name the functions that jobs may call, such as shop.tasks.*")
+
+    def _check_identity_provider(self) -> None:
+        needed = ("oidc_client_id", "oidc_roles", "dashboard_url")
+        if self.oidc_issuer and (missing := [name.upper() for name in needed if not getattr(self, name)]):
+            raise ValueError(f"OIDC_ISSUER also needs {', '.join(missing)}")
+        if "openid" not in self.oidc_scopes:
+            raise ValueError("OIDC_SCOPES must contain openid")
+
+    def _check_alerts(self) -> None:
+        if bool(self.alert_email_to) != bool(self.smtp_url):
+            raise ValueError("ALERT_EMAIL_TO and SMTP_URL are needed together: set both, or neither")
+        if self.alert_webhook_url:
+            try:
+                self.egress_policy().read(self.alert_webhook_url)
+            except ValueError as error:
+                raise ValueError(f"ALERT_WEBHOOK_URL: {error}") from None
 
     def declared_limits(self) -> dict[str, Limit]:
         """Returns the declared limits by name. Raises ValueError with all mistakes."""
@@ -560,7 +782,14 @@ class Settings(BaseModel):
     @property
     def handler_modules(self) -> tuple[str, ...]:
         """Returns the modules with the handlers of a worker."""
-        return (*self.task_modules, *(("taskqueue.worker.handlers.http_task",) if self.http_task_hosts else ()))
+        http = ("taskqueue.worker.handlers.http_task",) if self.http_task_hosts else ()
+        rq = ("taskqueue.worker.rq_jobs.handler",) if self.rq_queues else ()
+        return (*self.task_modules, *http, *rq)
+
+    @property
+    def adopted_queues(self) -> dict[str, str]:
+        """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs."""
+        return {name: name if name in self.queues else self.default_priority for name in self.rq_queues}
 
     def webhook_keys(self) -> tuple[bytes, ...]:
         """Returns the keys that sign webhooks."""
@@ -669,10 +898,11 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 def _tracing_mistakes(settings: Settings) -> list[str]:
     """Returns the mistakes in OpenTelemetry's own variables."""
     # Imported here because it imports this module.
-    from taskqueue.shared.config.collector import destination_of
+    from taskqueue.shared.config.collector import check_log_export, destination_of
 
     try:
         destination_of(settings)
+        check_log_export(settings)
     except SettingsError as error:
         return [str(error)]
     return []

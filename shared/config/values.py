@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -15,6 +16,7 @@ from taskqueue.shared.config.redis_address import check_key_prefix, read_address
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.lock import OnError
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
+from taskqueue.shared.domain.quiet_hours import QuietHours
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
@@ -74,6 +76,20 @@ def _readable(path: str) -> None:
         raise ValueError("the file does not exist or this process may not read it")
 
 
+def _history(url: str) -> None:
+    if url and not re.match(r"(sqlite|postgresql(\+\w+)?):", url):
+        raise ValueError("must begin with postgresql+psycopg:// or sqlite:///, as a URL of SQLAlchemy does")
+
+
+def _payload_store(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("must have no credentials and no parameters: those of a bucket are the AWS_* variables")
+    is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
+    if url and not is_folder and not (parts.scheme == "s3" and parts.netloc):
+        raise ValueError("must look like file:///var/lib/taskqueue/payloads or s3://bucket/prefix")
+
+
 def _priorities(names: Iterable[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
@@ -124,8 +140,19 @@ def signing_key(secret: str) -> bytes:
     return key
 
 
+def _mail_server(url: str) -> None:
+    if not url:
+        return
+    parts = urlsplit(url)
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError("must look like smtp://user:secret@host:587 or smtps://host:465")
+    if parts.port == 0:
+        raise ValueError("must have no port 0")
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+ScopeNames = Annotated[tuple[Literal["submit", "read", "operate", "admin"], ...], BeforeValidator(_names)]
 Weights = Annotated[
     dict[str, Annotated[int, Field(ge=1, le=1000)]],
     _pairs("critical:6, high:4, normal:3, low:1"),
@@ -135,12 +162,17 @@ SelectedQueues = Annotated[
     dict[str, Annotated[int, Field(ge=1, le=1000)] | None], BeforeValidator(_selected), _valid(_queue_patterns)
 ]
 Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2"), _valid(_queue_names)]
+RolesByClaim = Annotated[
+    dict[str, Literal["viewer", "operator", "admin"]], _pairs("queue-admins:admin, queue-team:operator")
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), _valid(_harmless)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
 RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
+PayloadStoreUrl = Annotated[str, _valid(_payload_store)]
+HistoryUrl = Annotated[str, _valid(_history)]
 KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]
 Secrets = Annotated[Names, _valid(lambda secrets: [signing_key(each) for each in secrets])]
@@ -149,4 +181,6 @@ LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR"],
     BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value),
 ]
+SmtpUrl = Annotated[str, _valid(_mail_server)]
+QuietTime = Annotated[str, _valid(QuietHours.read)]
 LogFormat = Literal["auto", "json", "text"]

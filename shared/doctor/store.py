@@ -27,10 +27,16 @@ def check_info(said: Mapping[str, Any], settings: Settings) -> list[Finding]:
     return [_version(said), _role(said), _eviction(said), _persistence(said), _memory(said), _replicas(said, settings)]
 
 
-def check_risks(said: Mapping[str, Any]) -> list[Finding]:
-    """Returns what endangers tasks now, for those who do not ask for the whole examination; nothing without INFO."""
-    checks = [_role, _eviction, _persistence] + ([_memory] if said.get("maxmemory") else [])
-    return [found for check in checks if said and (found := check(said)).level is not Level.OK]
+def check_risks(said: Mapping[str, Any], filling: float = FILLING) -> list[Finding]:
+    """Returns what endangers tasks now, for alerts; nothing without INFO.
+
+    `filling` is the share of its memory from which Redis counts as filling.
+    """
+    if not said:
+        return []
+    found = [_role(said), _eviction(said), _persistence(said)]
+    found += [_memory(said, filling)] if said.get("maxmemory") else []
+    return [each for each in found if each.level is not Level.OK]
 
 
 def _version(said: Mapping[str, Any]) -> Finding:
@@ -81,7 +87,7 @@ def _persistence(said: Mapping[str, Any]) -> Finding:
     )
 
 
-def _memory(said: Mapping[str, Any]) -> Finding:
+def _memory(said: Mapping[str, Any], filling: float = FILLING) -> Finding:
     most, used = int(said.get("maxmemory") or 0), int(said.get("used_memory") or 0)
     if not most:
         return doubtful(
@@ -93,7 +99,7 @@ def _memory(said: Mapping[str, Any]) -> Finding:
     advice = "give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES"
     if used > NEARLY_FULL * most:
         return wrong("memory", f"{seen}: submissions are rejected when it is full", advice)
-    return doubtful("memory", seen, advice) if used > FILLING * most else fine("memory", seen)
+    return doubtful("memory", seen, advice) if used > filling * most else fine("memory", seen)
 
 
 def _replicas(said: Mapping[str, Any], settings: Settings) -> Finding:

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 from taskqueue.shared.config.collector import address_of_traces
 from taskqueue.shared.config.redis_address import read_address, without_password
 from taskqueue.shared.doctor.findings import Finding, doubtful, fine, wrong
-from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.domain.task import new_task_id
+from taskqueue.shared.errors import PayloadUnavailable, SettingsError
 from taskqueue.shared.http.bind import is_loopback
+from taskqueue.shared.stores.payloads import Payloads
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
@@ -73,6 +75,21 @@ def _times(settings: Settings) -> list[Finding]:
             )
         ]
     return []
+
+
+def check_payload_store(settings: Settings) -> list[Finding]:
+    """Returns whether a payload can be written, read and deleted; not checked without PAYLOAD_STORE."""
+    payloads = Payloads.of(settings)
+    if payloads.store is None:
+        return []
+    try:
+        probe = payloads.keep(f"doctor-{new_task_id()}", b"null")
+        payloads.load(probe)
+        payloads.store.delete(probe.name)
+    except PayloadUnavailable as error:
+        advice = "submissions above PAYLOAD_THRESHOLD get 503 until it can be used: see docs/guides/large-payloads.md"
+        return [wrong("payload store", str(error), advice)]
+    return [fine("payload store", f"{settings.payload_store} can be written and read")]
 
 
 def check_jaeger(settings: Settings) -> list[Finding]:

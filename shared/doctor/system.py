@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from taskqueue.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from taskqueue.shared.doctor.rq_programs import check_rq_programs
 from taskqueue.shared.domain.clock import instant_us
 from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import keys_of, raw, text
@@ -15,6 +16,8 @@ from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.shared.stores.unarchived import MOST_WAITING, feed
+from taskqueue.shared.stores.waiting import explain_waiting
 from taskqueue.shared.stores.workers import Workers
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
     from taskqueue.shared.redis.keys import Keys
     from taskqueue.shared.stores.queues import QueueInfo
+    from taskqueue.shared.stores.waiting import Waiting
     from taskqueue.shared.stores.workers import WorkerInfo
 
 BUSY = 60
@@ -41,15 +45,19 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         return [data]  # the other records cannot be read either
     register = Workers(redis, settings.lease()).look()
     workers, unreadable = register.live, register.unreadable
-    queues = Queues.of(Scripts(redis), settings).overview()
+    scripts = Scripts(redis)
+    queues = Queues.of(scripts, settings).overview()
     return [
         data,
         _quarantined(redis),
         _foreign(queues),
         *_workers(workers, unreadable, [queue.name for queue in queues], keys_of(redis)),
-        *([check_capacity(workers, queues, Scripts(redis).now_us())] if workers else []),
+        *check_rq_programs(redis, register, [queue.name for queue in queues]),
+        *([check_capacity(workers, queues, scripts.now_us())] if workers else []),
+        check_waiting(explain_waiting(scripts, queues, workers)),
         _types(redis),
         check_housekeeping(redis, settings),
+        *check_history(redis, settings),
     ]
 
 
@@ -156,6 +164,18 @@ def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], n
     return doubtful("capacity", seen, "start more workers, or raise WORKER_EXECUTORS if processors are idle")
 
 
+def check_waiting(found: Sequence[Waiting]) -> Finding:
+    """Returns why pending tasks wait; a warning when some wait until a person acts."""
+    total = sum(each.count for each in found)
+    if not total:
+        return fine("waiting", "no task waits for a worker")
+    seen = f"of {total} pending tasks: {', '.join(f'{each.count} {each.text}' for each in found[:5])}"
+    blocked = [each for each in found if each.reason.blocks]
+    if not blocked:
+        return fine("waiting", seen)
+    return doubtful("waiting", seen, "; ".join(each.advice for each in blocked[:3]))
+
+
 def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
     """Returns whether due tasks and ended leases are processed in time."""
     now = Scripts(redis).now_us()
@@ -172,6 +192,25 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
         )
     owners = sorted({lock.owner for lock in LockAdmin(Scripts(redis)).all() if lock.owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
+
+
+def check_history(redis: Redis, settings: Settings) -> list[Finding]:
+    """Returns whether ended tasks are stored in the history in time; nothing where there is none."""
+    state = feed(redis, keys_of(redis), Scripts(redis).now_us())
+    if state is None and not settings.history_url:
+        return []
+    if state is None:
+        return [
+            doubtful("history", "HISTORY_URL is set, and no housekeeper stores history", "set it for housekeepers too")
+        ]
+    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {state.lag.total_seconds():.0f} s"
+    if state.lost:
+        seen += f"; {state.lost:,} were given up, because more than {MOST_WAITING:,} waited"
+    if not state.trouble:
+        return [fine("history", seen)]
+    return [
+        doubtful("history", f"{seen}: {state.trouble}", "check the database of HISTORY_URL and the housekeeper's log")
+    ]
 
 
 def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:

@@ -27,7 +27,7 @@ from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
 from taskqueue.shared.domain.retry import Changes, RetryPolicy
 from taskqueue.shared.domain.schedule_fields import check_fields
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, Webhook
+from taskqueue.shared.domain.task import INTERNAL_TYPES, NewTask, Webhook
 from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
@@ -36,7 +36,7 @@ LONGEST_INTERVAL = timedelta(days=366)
 MOST_COUNTED = 10_000
 """Missed times that are counted one by one; a schedule of every second that was stopped for a week has 600,000."""
 
-NOT_TO_BE_SCHEDULED = f"the type {WEBHOOK_TYPE} is for webhooks only and cannot be scheduled: choose another type"
+NOT_TO_BE_SCHEDULED = "this type is internal and cannot be scheduled: choose another type"
 
 
 class Missed(StrEnum):
@@ -334,7 +334,7 @@ def read_declared(
         raise ValueError(f"{', '.join(unknown)} is unknown: use one of {', '.join(sorted(known))}")
     if not isinstance(entry.get("type"), str):
         raise ValueError("type is required: the name of a task type")
-    if entry["type"] == WEBHOOK_TYPE:
+    if entry["type"] in INTERNAL_TYPES:
         raise ValueError(NOT_TO_BE_SCHEDULED)
     fields = {key: value for key, value in entry.items() if value is not None and key not in ("queue", "priority")}
     queue = _queue(entry.get("queue"), entry.get("priority"), queues, default_queue)

@@ -15,7 +15,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
+from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.retry import Changes
+from taskqueue.shared.domain.step import Step
 from taskqueue.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
 from taskqueue.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
 from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject
@@ -26,15 +28,17 @@ WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     S.SCHEDULED: frozenset({S.PENDING, S.BLOCKED, S.CANCELLED, S.EXPIRED}),
     S.BLOCKED: frozenset({S.PENDING, S.SCHEDULED, S.CANCELLED, S.EXPIRED}),
-    S.PENDING: frozenset({S.RUNNING, S.CANCELLED, S.EXPIRED, S.FAILED}),
-    S.RUNNING: frozenset({S.COMPLETED, S.RETRYING, S.FAILED, S.CANCELLED, S.PENDING}),
+    S.PENDING: frozenset({S.RUNNING, S.SCHEDULED, S.CANCELLED, S.EXPIRED, S.FAILED}),
+    S.RUNNING: frozenset({S.COMPLETED, S.RETRYING, S.FAILED, S.CANCELLED, S.PENDING, S.SCHEDULED, S.BLOCKED}),
     S.RETRYING: frozenset({S.PENDING, S.BLOCKED, S.CANCELLED, S.EXPIRED}),
     S.COMPLETED: frozenset(),
     S.FAILED: frozenset({S.PENDING, S.BLOCKED}),
-    S.CANCELLED: frozenset(),
+    S.CANCELLED: frozenset({S.PENDING, S.SCHEDULED, S.BLOCKED}),
     S.EXPIRED: frozenset(),
 }
-"""Pending to failed is for a corrupt record; running to pending is for a lease given back or lost.
+"""Pending to scheduled is for a task that gets another time, to failed for a corrupt record; running to pending is for
+a lease given back or lost, running to scheduled for one whose handler sleeps, running to blocked for one that waits for
+its children. A cancelled task can be restored.
 
 To blocked is for a task whose batch has no free slot (`max_running`) when it would become pending; blocked to
 scheduled is for one whose parents ended before its due time.
@@ -52,6 +56,10 @@ RQ_STATUS: Mapping[TaskState, str] = {
     S.EXPIRED: "canceled",
 }
 """The status that RQ's own tools show for each state; the scripts write it in the same step."""
+
+
+SUSPENDED = "TaskSuspended"
+"""The type of the error of an interrupted attempt whose handler sleeps or waits."""
 
 
 class Outcome(StrEnum):
@@ -149,6 +157,12 @@ class BatchPlace:
 WEBHOOK_TYPE = "taskqueue.webhook"
 """The type of webhook deliveries; only the step that ends a task creates them."""
 
+RQ_JOB_TYPE = "taskqueue.rq-job"
+"""The type of tasks that run a job of an RQ program; only the adoption of the job creates them."""
+
+INTERNAL_TYPES = frozenset((WEBHOOK_TYPE, RQ_JOB_TYPE))
+"""The types that are neither submitted nor scheduled."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
@@ -163,14 +177,14 @@ class Webhook:
 class NewTask:
     """A new task, already validated.
 
-    `data` is JSON text. `delay` counts from the moment Redis stores the task; `run_at` is an
+    `data` is JSON text or a reference to it. `delay` counts from the moment Redis stores the task; `run_at` is an
     instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
     `RetryPolicy`'s fields, durations in seconds. `after_batch` is a batch that must have ended first.
     """
 
     id: str
     type: str
-    data: str
+    data: str | PayloadReference
     queue: str
     delay: timedelta | None = None
     run_at: datetime | None = None
@@ -187,6 +201,7 @@ class NewTask:
     webhook: Webhook | None = None
     limit_key: str | None = None
     fair_key: str | None = None
+    submitted_by: str = ""
 
     @property
     def subject(self) -> Subject:
@@ -236,6 +251,11 @@ class Attempt:
     spans: tuple[InnerSpan, ...] = ()
     spans_left_out: int = 0
 
+    @property
+    def suspended(self) -> bool:
+        """Returns whether it has ended because its handler sleeps, or waits for a signal."""
+        return self.error is not None and self.error.type == SUSPENDED
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -261,20 +281,31 @@ class TaskSummary:
     ended_at: datetime | None = None
     due_at: datetime | None = None
     worker: str | None = None
+    ran_on: str | None = None
+    """The worker of the last attempt; `worker` is set only while it runs."""
     tags: tuple[str, ...] = ()
     error: ErrorInfo | None = None
     progress: Progress | None = None
+    submitted_by: str | None = None
     corrupt: str | None = None
+    archived: bool = False
+    """Whether it is in the history only."""
+
+    @property
+    def ran(self) -> timedelta | None:
+        """Returns how long its last attempt ran; None unless it has ended."""
+        return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail:
-    """Everything on record about a task. `data` and `result` are parsed JSON.
+    """Everything on record about a task. `data` and `result` are parsed JSON, or a PayloadReference until it is read.
 
     `children` are the first of the tasks that depend on it. `throttled_by` is set while it waits outside its queue's
     list: the limit that it waits for, "worker" for one that can run it, or "" for the turn of its tenant. `refusal`
-    is why versions of its type refused its data. `deliveries` is the number of deliveries of its `webhook`;
-    `delivery_of` is the task whose end this one delivers.
+    is why versions of its type refused its data. `steps` are the stored ones, in the order in which they began.
+    `awaits` is what its handler has suspended it for: a step, a signal, or children. `deliveries` is the number of
+    deliveries of its `webhook`; `delivery_of` is the task whose end this one delivers.
     """
 
     summary: TaskSummary
@@ -300,4 +331,6 @@ class TaskDetail:
     webhook: Webhook | None = None
     deliveries: int = 0
     delivery_of: str | None = None
+    steps: tuple[Step, ...] = ()
+    awaits: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

@@ -217,7 +217,7 @@ def _run(
     files: SourceFiles | None,
     server: EmbeddedRedis | None = None,
 ) -> None:
-    env = _environment(parts, settings, url)
+    env = _environment(parts, settings, url, server)
     # Ingress stops first, so that no new tasks arrive while the workers drain.
     groups = [[_service(part, settings, env) for part in parts if part.ingress is ingress] for ingress in (True, False)]
     log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)])
@@ -245,7 +245,9 @@ def _service(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
     )
 
 
-def _environment(parts: Sequence[Part], settings: Settings, url: str) -> Mapping[str, str]:
+def _environment(
+    parts: Sequence[Part], settings: Settings, url: str, server: EmbeddedRedis | None = None
+) -> Mapping[str, str]:
     """Returns the environment of the services. It holds the URL of Redis, as arguments are visible to all users."""
     # Services write into a pipe, so only this process knows whether the output is a terminal.
     watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
@@ -260,6 +262,7 @@ def _environment(parts: Sequence[Part], settings: Settings, url: str) -> Mapping
         "TYPE_CACHE_TIME": "0.1",
         # There is no Jaeger here: the dashboard shows the spans.
         "TRACE_LOCALLY": "true",
+        **({"HISTORY_URL": f"sqlite:///{server.folder.path.resolve() / 'history.db'}"} if server else {}),
         # Handlers submit tasks to this gateway.
         "TASKQUEUE_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
         **{name: value for name, value in os.environ.items() if name not in replaced},

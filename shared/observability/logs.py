@@ -39,18 +39,24 @@ def configure(
     app_version: str = "",
     in_background: bool = False,
     context: Context = no_context,
+    export: str = "",
 ) -> None:
     """Configures logging to standard error; `form` is json, text, or auto (text on a terminal).
 
     `instance` distinguishes processes of one part in JSON lines, which also hold `app_version`. `in_background` is for
     processes in which logging must never block; a process that forks must not use it, because threads do not survive a
-    fork.
+    fork. `export` is LOG_EXPORT.
     """
     out = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and out.isatty())
     handler = BackgroundHandler(out.fileno()) if in_background else logging.StreamHandler(out)
     handler.setFormatter(TextLine(part, context) if as_text else JsonLine(part, instance, app_version, context))
-    logging.basicConfig(handlers=[handler], level=level, force=True)
+    handlers: list[logging.Handler] = [handler]
+    if export == "otlp":
+        from taskqueue.shared.observability.otlp_logs import OTLPHandler
+
+        handlers.append(OTLPHandler(part, instance, app_version, lambda record: _extras(record, context)))
+    logging.basicConfig(handlers=handlers, level=level, force=True)
     failpoints.warn()
 
 

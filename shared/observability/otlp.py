@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ log = logging.getLogger("taskqueue.shared.observability.tracing")
 QUEUE = 2048
 """Maximum spans waiting to be sent: about 4 MB."""
 DELAY_MS = 500
+TRACES, LOG_LINES = "traces", "exported log lines"
 LOCAL_RATE = 10
 """Maximum traces per second that each process begins without a collector and without a configured sampler."""
 
@@ -96,22 +97,29 @@ def sampler_of(destination: Destination | None, only_continues: bool) -> Sampler
     return None
 
 
+def resource_of(part: str, instance: str, app_version: str) -> Resource:
+    """Returns what describes a process to the collector."""
+    return Resource.create(
+        {
+            "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
+            "service.namespace": "taskqueue",
+            **({"service.instance.id": instance} if instance else {}),
+            **({"service.version": app_version} if app_version else {}),
+        }
+    )
+
+
 def provider_of(part: str, instance: str, app_version: str, ids: ChosenIds, sampler: Sampler | None) -> TracerProvider:
     """Returns the provider of a process, without a processor for its spans."""
-    about = {
-        "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
-        "service.namespace": "taskqueue",
-        **({"service.instance.id": instance} if instance else {}),
-        **({"service.version": app_version} if app_version else {}),
-    }
-    provider = TracerProvider(sampler, Resource.create(about), shutdown_on_exit=False, id_generator=ids)
+    resource = resource_of(part, instance, app_version)
+    provider = TracerProvider(sampler, resource, shutdown_on_exit=False, id_generator=ids)
     provider.sampler = DecidedBefore(provider.sampler)
     return provider
 
 
 def processor_to(destination: Destination) -> SpanProcessor:
     """Returns a processor that sends spans to the destination, in batches and in a thread of its own."""
-    _listen_to_complaints()
+    listen_to_complaints()
     return BatchSpanProcessor(
         destination.exporter(),
         max_queue_size=_number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE),
@@ -121,10 +129,12 @@ def processor_to(destination: Destination) -> SpanProcessor:
 
 class OnceAMinute(logging.Handler):
     """Passes on at most one warning of OpenTelemetry per minute, so that an unavailable collector does not flood the
-    log."""
+    log. `what` is what is lost: traces or exported log lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
         super().__init__(logging.WARNING)
+        self.what = what
+        self.addFilter(lambda record: ("_log_exporter" in record.name) is (what == LOG_LINES))
         self.last = float("-inf")
         self.kept_back = 0
 
@@ -135,14 +145,26 @@ class OnceAMinute(logging.Handler):
         self.last = record.created
         more = f" ({self.kept_back} more warnings since the last line)" if self.kept_back else ""
         self.kept_back = 0
-        log.warning("traces are lost, and nothing else: %s%s", record.getMessage()[:300], more)
+        log.warning("%s are lost, and nothing else: %s%s", self.what, record.getMessage()[:300], more)
 
 
-def _listen_to_complaints() -> None:
+def listen_to_complaints() -> None:
+    """Puts what the SDK says about an unavailable collector into the log, once a minute."""
     otel: Any = logging.getLogger("opentelemetry")
     otel.propagate = False
     if not any(isinstance(each, OnceAMinute) for each in otel.handlers):
-        otel.addHandler(OnceAMinute())
+        otel.addHandler(OnceAMinute(TRACES))
+        otel.addHandler(OnceAMinute(LOG_LINES))
+
+
+def shut_down(shutdown: Callable[[], object], patience: float) -> None:
+    """Calls the shutdown of a provider, which sends what remains, and returns after `patience` seconds at the latest.
+
+    With a collector that does not answer, the SDK's own shutdown takes up to half a minute: a daemon thread runs it.
+    """
+    thread = threading.Thread(target=shutdown, daemon=True)
+    thread.start()
+    thread.join(patience)
 
 
 def _number(name: str, otherwise: int) -> int:

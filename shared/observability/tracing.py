@@ -11,7 +11,6 @@ the operation and the task type: `send emails`, `process emails`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -223,10 +222,9 @@ class Tracing:
         """Sends remaining spans, but waits at most `patience` seconds for the collector."""
         if self.provider is None:
             return
-        # The exporter's own shutdown may take several seconds; its daemon thread is then abandoned.
-        thread = threading.Thread(target=self.provider.shutdown, daemon=True)
-        thread.start()
-        thread.join(patience)
+        from taskqueue.shared.observability.otlp import shut_down
+
+        shut_down(self.provider.shutdown, patience)
 
 
 # --- the context ------------------------------------------------------------------------------------------------

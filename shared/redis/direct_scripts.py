@@ -1,16 +1,19 @@
 """Runs scripts with little work per call, for programs that submit tasks directly.
 
 The driver takes 40 us of processor for a command: for the pool, retries and its own metrics. Here a call takes an idle
-connection, which may have been closed meanwhile, so callers repeat what fails.
+connection, which may have been closed meanwhile, so callers repeat what fails. When one has failed, the others are
+closed too: after a restart of Redis only the first call fails.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hiredis import pack_command
+from redis import BlockingConnectionPool
 from redis.exceptions import ResponseError
 
 from taskqueue.shared.errors import StoreUnavailable
@@ -33,6 +36,8 @@ class DirectScripts(Scripts):
     def __init__(self, redis: Redis, *, replicas: int = 0, confirm_writes: bool = False) -> None:
         super().__init__(redis, replicas=replicas, confirm_writes=confirm_writes)
         self._idle: deque[Connection] = deque()
+        # A bounded pool needs its connections for other commands, which would wait for them in vain.
+        self._kept = 0 if isinstance(redis.connection_pool, BlockingConnectionPool) else _KEPT
 
     def evalsha(self, script: str, *arguments: Argument) -> Reply:
         """Runs the script with this digest. Raises what the driver raises."""
@@ -66,8 +71,9 @@ class DirectScripts(Scripts):
 
     def close(self) -> None:
         """Closes the idle connections."""
-        while self._idle:
-            self._discard(self._idle.pop())
+        with suppress(IndexError):
+            while True:
+                self._discard(self._idle.pop())
 
     def _outcome(self, call: ScriptCall) -> Reply | Exception:
         try:
@@ -101,8 +107,9 @@ class DirectScripts(Scripts):
         except BaseException:
             # Also for an interrupt: a connection whose replies were not read would give them to the next call.
             self._discard(connection)
+            self.close()
             raise
-        if len(self._idle) < _KEPT:
+        if len(self._idle) < self._kept:
             self._idle.append(connection)
         else:
             self.redis.connection_pool.release(connection)

@@ -42,13 +42,14 @@ class Keys:
         """hash, owner: every script; permanent. The record of a task: RQ's fields, and ours beside them.
 
         Ours: state, attempt, failures, crashes, losses, suspicions, token, begun, due_at, expires_at, tags, retry,
-        error, progress, time_limit, cancel, sent_back, unique, unique_until, unique_client, limit_key, fair_key,
+        error, progress, time_limit, cancel, sent_back, bulk (the bulk action that
+        cancelled it), submitted_by, unique, unique_until, unique_client, limit_key, fair_key,
         wait_queue (which holds it), refused (by which versions of the type), refusal (why), and one `attempt:N` per
         attempt (JSON). For a task with links to others also relations (1), children (how many), one `child:N` for each
-        of these, parents (JSON), on_parent_failure, open_parents (how many), batch, batch_index, after_batch; for one
-        with a webhook also webhook (JSON), delivered_end (the end that was delivered) and deliveries (how many), and
-        for each delivery delivery_of and receiver (its host). RQ's that we rely on: status, data, origin, description
-        (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
+        of these, parents (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index,
+        after_batch; for one with a webhook also webhook (JSON), delivered_end (the end that was delivered) and
+        deliveries (how many), and for each delivery delivery_of and receiver (its host). RQ's that we rely on: status,
+        data, origin, description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
         """
         return f"{self.prefix}rq:job:{task_id}"
 
@@ -92,6 +93,14 @@ class Keys:
         """stream, owner: report; permanent. RQ's results: the return value, or the last ten tracebacks."""
         return f"{self.prefix}rq:results:{task_id}"
 
+    def output(self, task_id: str) -> str:
+        """stream, owner: output_append; permanent. What the handler emits: `attempt` and `chunk` (JSON) of each entry.
+
+        An entry without a chunk says that the bound is reached. `output` in the record has the attempt, the number of
+        its last chunk, and the bytes of all.
+        """
+        return f"{self.prefix}taskqueue:output:{task_id}"
+
     RQ_WORKERS = _Key("rq:workers")
     """set, owner: workers. Keys of the live workers."""
 
@@ -102,6 +111,39 @@ class Keys:
     def rq_worker(self, name: str) -> str:
         """hash, owner: the worker; expires a minute after its last heartbeat."""
         return f"{self.prefix}rq:worker:{name}"
+
+    def rq_executions(self, job_id: str) -> str:
+        """zset, owner: RQ's own code in executors, report, rq_fail. The attempts of an RQ job that run."""
+        return f"{self.prefix}rq:executions:{job_id}"
+
+    def rq_execution(self, attempt: str) -> str:
+        """hash, owner: RQ's own code in executors, report, rq_fail. One of them, JOB:EXECUTION."""
+        return f"{self.prefix}rq:execution:{attempt}"
+
+    def rq_scheduler_lock(self, rq_name: str) -> str:
+        """string, owner: RQ's scheduler. Who enqueues the due jobs of an RQ queue; we do without it."""
+        return f"{self.prefix}rq:scheduler-lock:{rq_name}"
+
+    def rq_ready(self, queue: str) -> str:
+        """zset, owner: RQ 3's own code, rq_adopt. Jobs whose dependencies have ended, until they are enqueued."""
+        return f"{self.prefix}rq:ready:{queue}"
+
+    RQ_RATE_LIMITS = _Key("rq:rl-keys")
+    """set, owner: RQ's own code, rq_adopt, rq_slots. The rate limits of RQ programs."""
+
+    def rq_rate_limit(self, limit: str) -> str:
+        """hash, owner: RQ's own code, rq_adopt, rq_slots. One; zsets LIMIT:allowed and LIMIT:rate_limited."""
+        return f"{self.prefix}rq:rl:{limit}"
+
+    RQ_CRON_SCHEDULERS = _Key("rq:cron_schedulers")
+    """zset, owner: `rq cron`. Its processes."""
+
+    def rq_cron_scheduler(self, name: str) -> str:
+        """hash, owner: `rq cron`; expires when the process has died."""
+        return f"{self.prefix}rq:cron_scheduler:{name}"
+
+    RQ_SUSPENDED = _Key("rq:suspended")
+    """string, owner: `rq suspend`. While it exists no job is adopted."""
 
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
 
@@ -142,6 +184,9 @@ class Keys:
         """
         return f"{self.prefix}taskqueue:foreign:{queue}"
 
+    RQ_ADOPTED = _Key("taskqueue:rq-adopted")
+    """hash, owner: the scripts in lua/rq, report. Tasks made of RQ jobs: when the job was enqueued, and its id."""
+
     def scheduled(self, queue: str) -> str:
         """zset, owner: submit, promote, cancel, expire. Tasks that start at a given time, by that time."""
         return f"{self.prefix}taskqueue:scheduled:{queue}"
@@ -176,6 +221,36 @@ class Keys:
     def ended(self, state: str) -> str:
         """zset, owner: report, cancel, expire, requeue, prune. Ended tasks of one final state, by their end."""
         return f"{self.prefix}taskqueue:{state}"
+
+    DELETED = _Key("taskqueue:deleted")
+    """zset, owner: purge, bulk_step, restore; RETENTION_DELETED. Deleted tasks that can be restored, by deletion."""
+
+    def deleted(self, task_id: str) -> str:
+        """hash, owner: as `DELETED`; RETENTION_DELETED. The record of a deleted task, and the bulk action (bulk)."""
+        return f"{self.prefix}taskqueue:deleted:{task_id}"
+
+    def deleted_results(self, task_id: str) -> str:
+        """stream, owner: as `DELETED`; RETENTION_DELETED. RQ's results of a deleted task."""
+        return f"{self.prefix}taskqueue:deleted-results:{task_id}"
+
+    HISTORY = _Key("taskqueue:history")
+    """hash, owner: history_take; a week after the last run of the job `history`. There is a history to feed.
+
+    most (how many ends may wait for it), lost (how many were given up over that), checked_at and error of the last run.
+    """
+
+    UNARCHIVED = _Key("taskqueue:history:unarchived")
+    """zset, owner: every script that ends a task, history_done. Ends that are not in the history yet, by their time.
+
+    The id of the task, or ID|SCORE for one whose record was removed or requeued since (`kept_end`).
+    """
+
+    def kept_end(self, member: str) -> str:
+        """hash, owner: as `UNARCHIVED`. The record of a task as it was at that end, with the result for RQ."""
+        return f"{self.prefix}taskqueue:history:end:{member}"
+
+    PAYLOAD_STORE = _Key("taskqueue:payload-store")
+    """string, owner: the job payloads; permanent. The mark of the payload store that belongs to this data."""
 
     UNIQUE = _Key("taskqueue:unique")
     """hash, owner: submit; until the task starts or ends. Unique keys (type:key) and the ids of their holders."""
@@ -320,7 +395,7 @@ class Keys:
     """
 
     PAUSED = _Key("taskqueue:paused")
-    """hash, owner: queues; permanent. Paused queues: name to JSON with reason and time."""
+    """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""
 
     TYPE_SETS = _Key("taskqueue:types:sets")
     """zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
@@ -354,8 +429,18 @@ class Keys:
         """string (JSON), owner: the worker; until its orderly end, else a week. Its current work."""
         return f"{self.prefix}taskqueue:worker:{name}"
 
+    DEPLOYS = _Key("taskqueue:deploys")
+    """zset, owner: announce; the living ones, and at most 200 others. Every APP_VERSION by when it first served."""
+
+    DEPLOYS_SEEN = _Key("taskqueue:deploys:seen")
+    """zset, owner: announce; as `DEPLOYS`. The same by the last heartbeat of a worker that has it."""
+
+    def version_ends(self, hour: int) -> str:
+        """hash, owner: report; 26 hours. Attempts of one hour since 1970: `VERSION|TYPE|completed` and `failed`."""
+        return f"{self.prefix}taskqueue:version-ends:{hour}"
+
     def throughput(self, minute: int) -> str:
-        """hash, owner: submit, report, reap; two hours. Counts of one minute since 1970: submitted, completed, ..."""
+        """hash, owner: submit, report, reap, announce; two hours. Counts of a minute since 1970: submitted, …"""
         return f"{self.prefix}taskqueue:throughput:{minute}"
 
     RECOVERY_CURSOR = _Key("taskqueue:recovery")
@@ -377,6 +462,17 @@ class Keys:
         """
         return f"{self.prefix}taskqueue:dashboard:session:{digest}"
 
+    def dashboard_activity(self, digest: str) -> str:
+        """string, owner: the dashboard; DASHBOARD_IDLE after the last request of a person. Keeps a session alive."""
+        return f"{self.prefix}taskqueue:dashboard:activity:{digest}"
+
+    def dashboard_sign_in(self, digest: str) -> str:
+        """string, owner: the dashboard; an hour, or until it is used. State of a sign-in at the identity provider."""
+        return f"{self.prefix}taskqueue:dashboard:sign-in:{digest}"
+
+    SAVED_VIEWS = _Key("taskqueue:dashboard:views")
+    """hash, owner: the dashboard; 400 days after its last use, at most 300. Saved filters of lists, by id (JSON)."""
+
     def api_key(self, key_id: str) -> str:
         """hash, owner: key_use; a year after the last request. When an API key was last used; its rate's tokens.
 
@@ -384,11 +480,20 @@ class Keys:
         """
         return f"{self.prefix}taskqueue:api-key:{key_id}"
 
+    PERSONAL_KEYS = _Key("taskqueue:personal-keys")
+    """hash, owner: personal_key_add, the dashboard; at most 1,000. Personal API keys by id: JSON with a hash of each.
+
+    Grants access where PERSONAL_KEYS allows it (`shared/stores/personal_keys.py`).
+    """
+
     BULKS = _Key("taskqueue:bulks")
     """zset, owner: bulk_actions; the latest 100. Bulk actions on dead letters, by when they were begun."""
 
     OPEN_BULKS = _Key("taskqueue:bulks:open")
     """set, owner: bulk_actions. Unfinished bulk actions; any dashboard carries them out."""
+
+    OPEN_SEARCHES = _Key("taskqueue:bulks:searches")
+    """set, owner: bulk_actions. The same, of those whose filter a housekeeper before this set would not understand."""
 
     def bulk(self, action_id: str) -> str:
         """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
@@ -419,6 +524,18 @@ class Keys:
     LOCK_FENCES = _Key("taskqueue:housekeeper:fences")
     """hash, owner: lock_acquire; permanent. Last fencing number of each lock; also the list of locks, at most 1,000."""
 
+    LOST_LOCKS = _Key("taskqueue:housekeeper:lost")
+    """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
+
+    ALERTS = _Key("taskqueue:alerts")
+    """hash, owner: alerts_write; until the alert is over. What is wrong, since when, and what was sent (JSON)."""
+
+    ALERT_MESSAGES = _Key("taskqueue:alerts:messages")
+    """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""
+
+    ALERT_LOG = _Key("taskqueue:alerts:log")
+    """zset, owner: alerts_write; the last 1,000. Alerts that were raised and resolved (JSON), by when."""
+
     SCHEDULES = _Key("taskqueue:schedules")
     """zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 
@@ -431,6 +548,19 @@ class Keys:
         spec (JSON), revision, source (file or api), due, paused (JSON), last_due, last_task, fired, missed, overlaps.
         """
         return f"{self.prefix}taskqueue:schedule:{name}"
+
+    SCHEDULES_MISSED = _Key("taskqueue:schedules:missed")
+    """zset, owner: schedule_fire; until the schedule is removed. Schedules that missed due times, by when last."""
+
+    def schedule_runs(self, name: str) -> str:
+        """hash, owner: the schedule scripts; until it is removed. Due time and state of its last 30 runs, by task."""
+        return f"{self.prefix}taskqueue:schedules:runs:{name}"
+
+    SCHEDULES_FOLLOWED = _Key("taskqueue:schedules:followed")
+    """zset, owner: schedule_fire, schedule_follow. Schedules whose runs may change their state, by the next look."""
+
+    SCHEDULES_FAILING = _Key("taskqueue:schedules:failing")
+    """zset, owner: schedule_follow; until a run completes. Schedules by how many of their last runs failed in a row."""
 
     RQ_SCHEDULER_ENTRIES = _Key("rq:scheduler:scheduled_jobs")
     """zset, owner: the schedule scripts. rq-scheduler's own list: our entries by their next time, in seconds.

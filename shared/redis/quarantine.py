@@ -22,7 +22,10 @@ def single(keys: Keys) -> Mapping[str, str]:
     """Returns the keys that exist once, with their types. The schema version is never repaired."""
     return {
         **dict.fromkeys(
-            (keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR, keys.OPEN_BULKS, keys.FOLLOWED_BULKS),
+            (
+                *(keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),
+                *(keys.OPEN_BULKS, keys.OPEN_SEARCHES, keys.FOLLOWED_BULKS),
+            ),
             "set",
         ),
         **dict.fromkeys(
@@ -31,10 +34,14 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.LIMITS,
                 keys.LIMITS_DECLARED,
                 keys.FAILURE_GROUP_OF,
+                keys.HISTORY,
                 keys.PAUSED,
+                keys.PERSONAL_KEYS,
                 keys.RECOVERY_CURSOR,
                 keys.TYPES_OF,
                 keys.TYPE_VERSIONS,
+                keys.RQ_ADOPTED,
+                keys.SAVED_VIEWS,
             ),
             "hash",
         ),
@@ -49,6 +56,8 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.FAILURE_GROUPS,
                 keys.BATCHES,
                 keys.QUEUES,
+                keys.DELETED,
+                keys.UNARCHIVED,
             ),
             "zset",
         ),
@@ -60,20 +69,31 @@ def single(keys: Keys) -> Mapping[str, str]:
             (
                 keys.SCHEDULES,
                 keys.SCHEDULES_DUE,
+                keys.SCHEDULES_MISSED,
+                keys.SCHEDULES_FOLLOWED,
+                keys.SCHEDULES_FAILING,
+                keys.LOST_LOCKS,
                 keys.RQ_SCHEDULER_ENTRIES,
                 keys.QUARANTINE,
                 keys.REASSIGNED,
                 keys.TYPE_SETS,
+                keys.ALERT_LOG,
+                keys.DEPLOYS,
+                keys.DEPLOYS_SEEN,
             ),
             "zset",
         ),
         **{keys.ended(state): "zset" for state in TaskState if state.ended},
         keys.WAKEUP: "list",
         keys.LOCK_FENCES: "hash",
+        keys.ALERTS: "hash",
+        keys.ALERT_MESSAGES: "hash",
         keys.REAPER: "hash",
         keys.AUDIT: "stream",
         keys.DASHBOARD_SECRET: "string",
         keys.SUBMISSION_CHECK: "string",
+        keys.PAYLOAD_STORE: "string",
+        keys.RQ_SUSPENDED: "string",
     }
 
 
@@ -105,7 +125,7 @@ def of_queue(keys: Keys) -> Mapping[str, str]:
 
 _OTHER_ERRORS = (
     *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
-    *("LOADING", "READONLY", "OOM", "NOPERM", "BUSY", "UNBLOCKED"),
+    *("LOADING", "READONLY", "OOM", "NOPERM", "ACL failure", "BUSY", "UNBLOCKED"),
 )
 
 

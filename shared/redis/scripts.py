@@ -167,7 +167,11 @@ class Scripts:
             except StopIteration as end:
                 outcome: T = end.value
                 return outcome
-            reply = self.call_accepted(name, *arguments)
+            try:
+                reply = self.call_accepted(name, *arguments)
+            except Exception as error:
+                steps.throw(error)  # the span of the submission records it
+                raise
 
     def call_answered(self, name: str, *arguments: Argument) -> Reply:
         """Runs one script whose effect is confirmed to a caller, and returns when the append-only file has it."""

@@ -7,7 +7,8 @@ A key is `tq_ID_SECRET`; a line for each names its client and what it permits:
 **Why in the settings and in a file, not in Redis.** Every component reaches Redis, even handlers, and so an attacker
 with a hole in one of them. Write access to Redis must not grant access here, so permissions are kept where only the
 gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis holds only
-what may be lost or forged without harm: when a key was last used, and the tokens of its rate.
+what may be lost or forged without harm: when a key was last used, and the tokens of its rate. Personal keys are the
+exception, which an operator chooses (`personal_keys.py`).
 
 **Why one SHA-256.** The secret has 160 random bits, which cannot be guessed at any speed; a deliberately slow hash
 protects passwords, and would cost each request some 50 ms.
@@ -77,6 +78,7 @@ class ApiKey:
     digest: bytes
     rate: Rate | None = None
     expires_at: datetime | None = None
+    personal: bool = False
 
     def may(self, scope: Scope) -> bool:
         return any(scope is each or scope in _MAY_TOO.get(each, ()) for each in self.scopes)
@@ -175,8 +177,10 @@ class Keyring:
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        personal: bool = False,
     ) -> None:
-        """Raises SettingsError with all mistakes."""
+        """Raises SettingsError with all mistakes. `personal`: there are personal keys beside these."""
+        self.personal = personal
         self.path = path
         self.clock = clock
         self.now = now
@@ -190,7 +194,7 @@ class Keyring:
     @property
     def required(self) -> bool:
         """Returns whether callers need a key. A file that becomes empty denies all access, instead of granting it."""
-        return bool(self.path or self.given)
+        return bool(self.path or self.given or self.personal)
 
     def find(self, text: str) -> ApiKey | None:
         """Returns the key of a text, if valid and not expired. Takes the same time whichever part is wrong."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.clock import instant, instant_us
+from taskqueue.shared.domain.csv_lines import csv_lines
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import keys_of, text, translated
 from taskqueue.shared.redis.scripts import Scripts
@@ -22,6 +25,9 @@ log = logging.getLogger(__name__)
 
 KEPT = 10_000
 LONGEST = 500
+CHUNK = 500
+"""Entries that one command reads."""
+_COLUMNS = ["id", "at", "who", "what", "about", "detail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,22 @@ class AuditEntry:
     what: str
     about: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which entries: `who`, `what` and `about` are parts of those texts, in any case."""
+
+    who: str | None = None
+    what: str | None = None
+    about: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, entry: AuditEntry) -> bool:
+        """Returns whether an entry has the wanted texts."""
+        pairs = ((self.who, entry.who), (self.what, entry.what), (self.about, entry.about))
+        return all(part is None or part.lower() in whole.lower() for part, whole in pairs)
 
 
 class Audit:
@@ -52,13 +74,45 @@ class Audit:
             lacking = dict(zip(("who", "what", "about", "detail"), entry, strict=True))
             log.warning("audit entry not stored", extra={**lacking, "why": str(error)})
 
-    def page(self, limit: int, before: str | None = None) -> tuple[list[AuditEntry], str | None]:
+    def page(
+        self, limit: int, before: str | None = None, wanted: AuditFilter | None = None
+    ) -> tuple[list[AuditEntry], str | None]:
         """Returns some entries, and the cursor of the next page (None at the end)."""
-        with translated():
-            latest = f"({before}" if before else "+"
-            rows = self.redis.xrevrange(keys_of(self.redis).AUDIT, max=latest, count=limit + 1) or []
-        entries = [_read(text(entry_id), fields or {}) for entry_id, fields in rows[:limit]]
-        return entries, entries[-1].id if len(rows) > limit else None
+        found = list(islice(self.entries(wanted or AuditFilter(), before), limit + 1))
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    def entries(self, wanted: AuditFilter, before: str | None = None) -> Iterator[AuditEntry]:
+        """Yields all matching entries, newest first; `before` is the id of an entry."""
+        latest = f"({before}" if before else f"{_milliseconds(wanted.until) - 1}" if wanted.until else "+"
+        earliest = f"{_milliseconds(wanted.since)}" if wanted.since else "-"
+        while True:
+            with translated():
+                rows = self.redis.xrevrange(keys_of(self.redis).AUDIT, latest, earliest, CHUNK) or []
+            for entry_id, fields in rows:
+                if wanted.matches(entry := _read(text(entry_id), fields or {})):
+                    yield entry
+            if len(rows) < CHUNK:
+                return
+            latest = f"({text(rows[-1][0])}"
+
+
+def as_csv(entries: Iterable[AuditEntry]) -> Iterator[bytes]:
+    """Yields the lines of a CSV file."""
+    return csv_lines(chain([_COLUMNS], (_cells(each) for each in entries)))
+
+
+def as_json_lines(entries: Iterable[AuditEntry]) -> Iterator[bytes]:
+    """Yields each entry as a JSON object on a line."""
+    for each in entries:
+        yield strict_json.dump_anything(dict(zip(_COLUMNS, _cells(each), strict=True))) + b"\n"
+
+
+def _cells(entry: AuditEntry) -> list[str]:
+    return [entry.id, entry.at.isoformat(), entry.who, entry.what, entry.about, entry.detail]
+
+
+def _milliseconds(at: datetime) -> int:
+    return max(1, instant_us(at) // 1000)
 
 
 def _read(entry_id: str, fields: Mapping[Any, Any]) -> AuditEntry:

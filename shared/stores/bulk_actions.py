@@ -1,8 +1,8 @@
-"""Retries or deletes many dead letters at a chosen rate, in the background.
+"""Cancels, runs, moves, retries or deletes many tasks at a chosen rate, in the background.
 
-An action is stored in Redis, so that it survives the process that began it. Any process may carry it out;
-`bulk_take.lua` permits one at a time, and another takes over when that one falls silent. Requeued tasks are followed
-until they have ended (`bulk_follow.lua`): about a hundred bytes for each that has not.
+An action is stored in Redis, so that it survives the process that began it. The housekeeper that holds the lock of the
+job `bulk` carries it out; each step records the progress with what it does (`bulk_step.lua`). Requeued tasks are
+followed until they have ended (`bulk_follow.lua`): about a hundred bytes for each that has not.
 """
 
 from __future__ import annotations
@@ -10,39 +10,98 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskqueue.shared.domain.clock import instant, to_us
+from taskqueue.shared.domain.clock import instant, instant_us, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, whole
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.duration import duration
+from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
+from taskqueue.shared.domain.task import ENDED, TaskState, TaskSummary
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.keys import Keys
     from taskqueue.shared.redis.scripts import Scripts
     from taskqueue.shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
-SILENCE = timedelta(seconds=5)
-"""How long without a step until another process takes over."""
+MOST_RATE = 5000
+"""Tasks per second that an action may process."""
+MOST_SELECTED = 1000
+"""Tasks that can be selected one by one."""
+EXAMINED = 500
+"""Tasks that one step examines while it filters: about 2 ms of Redis."""
+COUNTED = 50_000
+"""Tasks that are examined to count matches; beyond that the count is an estimate."""
+COUNTS = 200
+"""Steps of such a count: of tasks with much data, a step examines fewer."""
+MOST_CANARIES = 1000
+SUCCESS = 95
+"""Percent of the retried tasks that have to complete after a canary, unless another share is given."""
+_EVER = 8e15
+"""Bound of scores that are instants (microseconds)."""
+
+_WAITING = (TaskState.PENDING, TaskState.SCHEDULED, TaskState.RETRYING, TaskState.BLOCKED)
 
 
 class Verb(StrEnum):
-    """What is done to each dead letter."""
+    """What is done to each task."""
 
+    CANCEL = "cancel"
+    RUN_NOW = "run_now"
+    MOVE = "move"
     RETRY = "retry"
     DELETE = "delete"
+    RESTORE = "restore"
+
+
+STATES: Mapping[Verb, Sequence[TaskState]] = {
+    Verb.CANCEL: _WAITING,
+    Verb.RUN_NOW: (TaskState.SCHEDULED, TaskState.RETRYING),
+    Verb.MOVE: _WAITING,
+    Verb.RETRY: (TaskState.FAILED,),
+    Verb.DELETE: tuple(state for state in TaskState if state in ENDED),
+    Verb.RESTORE: (TaskState.CANCELLED,),
+}
+"""The states of the tasks that an action takes when its filter names none."""
+
+
+def takes(verb: Verb, state: TaskState | None) -> bool:
+    """Returns whether an action can take tasks in this state; None stands for any."""
+    return state is None or state in STATES[verb] or (verb, state) == (Verb.CANCEL, TaskState.RUNNING)
+
+
+class Count(NamedTuple):
+    """How many tasks an action would take; an estimate unless `exact`."""
+
+    number: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What became of dead letters that were requeued: how many there were, and how those ended that have."""
+
+    retried: int
+    outcomes: Mapping[str, int]
+
+    @property
+    def waiting(self) -> int:
+        """Returns how many have not ended."""
+        return max(0, self.retried - sum(self.outcomes.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
     """The state of an action: running, paused, aborted or finished.
 
-    `passed` counts selected tasks that were no longer dead letters, and the `stopped` among them: those remain dead
+    `passed` counts tasks that could not be processed any more, and the `stopped` among them: those remain dead
     letters, because their batches were stopped.
     """
 
@@ -56,15 +115,26 @@ class BulkAction:
     done: int
     passed: int
     stopped: int
-    picked: bool
     begun_at: datetime
     ended_at: datetime | None
+    exact: bool = True
+    """Whether `total` is exact."""
+    to: str = ""
+    """The queue that tasks are moved to."""
     followed: bool = False
     """Whether requeued tasks are followed: for a retry."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Requeued tasks by how they ended: completed, failed_same, failed_other, cancelled, expired, removed."""
     waiting_for: Mapping[str, int] = field(default_factory=dict)
     """What the others waited for when last checked, in the words of `bulk_follow.lua`."""
+    canary: int = 0
+    """How many are retried first; the others follow when these have ended well. 0: all at once."""
+    success: int = SUCCESS
+    """With a canary: percent of the retried tasks that have to complete."""
+    why: str = ""
+    """Why it stopped by itself."""
+    replays: Mapping[str, Replay] = field(default_factory=dict)
+    """The same outcomes by the cause of the dead letter; some causes may be missing where there are very many."""
 
     @property
     def open(self) -> bool:
@@ -73,15 +143,40 @@ class BulkAction:
     @property
     def waiting(self) -> int:
         """Returns how many requeued tasks have not ended."""
-        return max(0, self.done - sum(self.outcomes.values())) if self.followed else 0
+        return Replay(self.done, self.outcomes).waiting if self.followed else 0
 
     @property
     def failed_again(self) -> int:
         return self.outcomes.get("failed_same", 0) + self.outcomes.get("failed_other", 0)
 
     @property
+    def ended(self) -> int:
+        """Returns how many requeued tasks have ended."""
+        return sum(self.outcomes.values())
+
+    @property
+    def allowance(self) -> int | None:
+        """Returns how many tasks may be retried before its canary has ended; None for as many as the rate allows."""
+        return None if self.ended >= self.canary else max(0, self.canary - self.done)
+
+    @property
+    def failure(self) -> str:
+        """Returns why an action with a canary has to stop; "" while enough of its tasks complete."""
+        if not self.canary or self.ended < self.canary:
+            return ""
+        completed = self.outcomes.get("completed", 0)
+        judged = completed + self.failed_again + self.outcomes.get("expired", 0)
+        if 100 * completed >= self.success * judged:
+            return ""
+        return f"{completed} of the {judged} retried tasks that ended completed, fewer than {self.success} %"
+
+    @property
     def status(self) -> str:
         """Returns its state, including the outcome of the requeued tasks."""
+        if self.state == "aborted" and self.why:
+            return "stopped"
+        if self.state == "running" and self.allowance == 0:
+            return "trying the first"
         if self.state != "finished":
             return self.state
         return "following" if self.waiting else "failed again" if self.failed_again else "finished"
@@ -89,61 +184,207 @@ class BulkAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters: selected ones, those of a group, or (neither given) all."""
+    """Which tasks: selected ones, or those of a filter."""
 
     ids: tuple[str, ...] = ()
-    cause: str = ""
+    wanted: Filter = field(default_factory=Filter)
 
-    def source(self, keys: Keys) -> str:
-        """Returns the index that holds them, when they are not selected one by one."""
-        return keys.failure_group(self.cause) if self.cause else keys.ended(TaskState.FAILED)
+    @property
+    def what(self) -> str:
+        """Returns a description for people."""
+        if self.ids:
+            return "selected tasks"
+        names = [each.name for each in fields(self.wanted)]
+        given = {name: value for name in names if (value := getattr(self.wanted, name))}
+        return " ".join(_said(name, value) for name, value in given.items()) or "all tasks"
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, timedelta):
+        value = duration(value)
+    said = value.isoformat() if isinstance(value, datetime) else value
+    return f"{'status' if name == 'state' else name}={said}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What an action is to do: to which tasks, and for a move to which queue. Raises ValueError for a contradiction.
+
+    A retry may begin with a `canary` of some tasks, and continues while `success` percent of the retried ones complete.
+    """
+
+    verb: Verb
+    selection: Selection
+    to: str = ""
+    canary: int = 0
+    success: int = SUCCESS
+
+    def __post_init__(self) -> None:
+        state = self.selection.wanted.state
+        if self.selection.wanted.deleted and self.verb is not Verb.RESTORE:
+            raise ValueError("deleted tasks can only be restored")
+        if not takes(self.verb, state):
+            raise ValueError(f"{self.verb} does not apply to {state} tasks: choose {', '.join(STATES[self.verb])}")
+        if bool(self.to) != (self.verb is Verb.MOVE):
+            raise ValueError(
+                "name the queue that the tasks are moved to" if not self.to else "only a move has a target"
+            )
+        if self.canary and self.verb is not Verb.RETRY:
+            raise ValueError("only a retry can try some tasks first")
+        if not (0 <= self.canary <= MOST_CANARIES and 1 <= self.success <= 100):
+            raise ValueError(f"the canary must be from 0 to {MOST_CANARIES} tasks, and its success from 1 to 100 %")
+        if len(self.selection.ids) > MOST_SELECTED:
+            raise ValueError(f"at most {MOST_SELECTED} tasks can be selected: use a filter instead")
+
+    @property
+    def states(self) -> Sequence[TaskState]:
+        wanted = self.selection.wanted
+        if wanted.state:
+            return (wanted.state,)
+        # Running tasks that a bulk action asked to cancel come first: they may become cancelled meanwhile.
+        asked = self.verb is Verb.RESTORE and wanted.bulk and not wanted.deleted
+        return (TaskState.RUNNING, *STATES[self.verb]) if asked else STATES[self.verb]
 
 
 class BulkActions:
     """The actions, and the steps that carry them out."""
 
-    def __init__(self, scripts: Scripts, dead_letters: DeadLetters) -> None:
+    def __init__(self, scripts: Scripts, dead_letters: DeadLetters, max_queue_length: int = 0) -> None:
+        """`max_queue_length` bounds the pending tasks of a queue that tasks are moved to; 0 is no bound."""
         self.scripts = scripts
+        self.max_queue_length = max_queue_length
         self.redis = scripts.redis
         self.keys = scripts.keys
         self.dead_letters = dead_letters
+        self.records = dead_letters.records
 
-    def count(self, selection: Selection) -> int:
-        """Returns how many there are now."""
-        if selection.ids:
-            return len(selection.ids)
-        with translated():
-            return int(self.redis.zcard(selection.source(self.keys)))
+    # --- before it begins ---
 
-    def begin(self, verb: Verb, selection: Selection, *, what: str, by: str, rate: int) -> str:
-        """Begins an action on the current selection; returns its id."""
-        action_id = secrets.token_hex(8)
-        total = self.count(selection)
+    def count(self, plan: Plan) -> Count:
+        """Returns how many tasks there are now."""
+        if plan.selection.ids:
+            return Count(len(plan.selection.ids), exact=True)
         with translated():
-            seconds, us = self.redis.time()
-            now = seconds * 1_000_000 + us
+            wanted = self._wanted(plan, self._sources(plan), self.scripts.now_us())
+            return self._sizes(wanted) if self._is_indexed(plan) else self._counted(wanted)
+
+    def sample(self, plan: Plan, most: int) -> list[TaskSummary]:
+        """Returns some of the tasks."""
+        if ids := plan.selection.ids[:most]:
+            deleted = self.records.summaries(ids, deleted=True) if plan.verb is Verb.RESTORE else []
+            return [each for each in self.records.summaries(ids) if each.state in plan.states] + deleted
+        found: list[TaskSummary] = []
+        for state in plan.states if not plan.selection.wanted.deleted else (None,):
+            page = self.records.page(replace(plan.selection.wanted, state=state), limit=most)
+            found += (each for each in page.items if each.queue != plan.to)
+        return found[:most]
+
+    def begin(self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "") -> str:
+        """Begins an action on the current tasks; returns its id."""
+        action_id, total = secrets.token_hex(8), self.count(plan)
+        with translated():
+            now = self.scripts.now_us()
+            ids = self.keys.bulk_ids(action_id)
+            wanted = self._wanted(plan, [ids] if plan.selection.ids else self._sources(plan), now)
+            record: dict[Any, Any] = {
+                "verb": plan.verb,
+                "followed": int(plan.verb is Verb.RETRY),
+                "what": what,
+                "by": by,
+                "rate": rate,
+                "reason": reason,
+                "to": plan.to,
+                "most_pending": self.max_queue_length,
+                "canary": plan.canary,
+                "success": plan.success,
+                "state": "running",
+                "wanted": json.dumps(wanted),
+                "total": total.number,
+                "exact": int(total.exact),
+                "begun_at": now,
+            }
             with self.redis.pipeline() as pipeline:
-                if selection.ids:
-                    pipeline.zadd(self.keys.bulk_ids(action_id), dict.fromkeys(selection.ids, 0))
-                fields: dict[Any, Any] = {
-                    "verb": verb,
-                    "followed": int(verb is Verb.RETRY),
-                    "what": what,
-                    "by": by,
-                    "rate": rate,
-                    "state": "running",
-                    "source": self.keys.bulk_ids(action_id) if selection.ids else selection.source(self.keys),
-                    "picked": int(bool(selection.ids)),
-                    "until": now,
-                    "total": total,
-                    "begun_at": now,
-                }
-                pipeline.hset(self.keys.bulk(action_id), mapping=fields)
+                if plan.selection.ids:
+                    pipeline.zadd(ids, dict.fromkeys(plan.selection.ids, 0))
+                pipeline.hset(self.keys.bulk(action_id), mapping=record)
                 pipeline.zadd(self.keys.BULKS, {action_id: now})
-                pipeline.sadd(self.keys.OPEN_BULKS, action_id)
+                # A housekeeper of a version before these filters would ignore them, so it must not find the action.
+                pipeline.sadd(self.keys.OPEN_SEARCHES if "more" in wanted else self.keys.OPEN_BULKS, action_id)
                 pipeline.execute()
             self._forget_old()
         return action_id
+
+    def _sources(self, plan: Plan) -> list[str]:
+        """Returns the indexes that hold the tasks."""
+        wanted = plan.selection.wanted
+        if wanted.cause:
+            return [self.keys.failure_group(wanted.cause)]
+        if wanted.deleted:
+            return [self.keys.DELETED]
+        return [key for state in plan.states for key in self.records.indexes(replace(wanted, state=state), plan.to)]
+
+    def _wanted(self, plan: Plan, sources: Sequence[str], now_us: int) -> dict[str, Any]:
+        """Returns the filter as scripts read it. A dead letter that failed after `now_us` is a new one."""
+        wanted = plan.selection.wanted
+        # Scripts read no numbers beyond these, which are times of the years 1717 and 2223.
+        earliest = max(-_EVER, instant_us(wanted.since)) if wanted.since else -_EVER
+        latest = min(_EVER, instant_us(wanted.until)) if wanted.until else _EVER
+        content = wanted.content(now_us)
+        return {
+            **({"more": content} if content else {}),
+            "sources": list(sources),
+            "any": bool(plan.selection.ids),
+            "state": "" if wanted.deleted else wanted.state or "",
+            "type": wanted.type or "",
+            "queue": wanted.queue or "",
+            "tag": wanted.tag or "",
+            "submitted_by": wanted.submitted_by or "",
+            "bulk": wanted.bulk or "",
+            "earliest": f"{earliest:.0f}",
+            "latest": f"{min(latest, now_us) if plan.verb in (Verb.RETRY, Verb.DELETE) else latest:.0f}",
+            "begun_at": now_us,
+        }
+
+    def _is_indexed(self, plan: Plan) -> bool:
+        """Returns whether the indexes hold nothing but the tasks."""
+        wanted = plan.selection.wanted
+        by_queue = all(self.records.is_by_queue(state) for state in plan.states)
+        examined = wanted.type or wanted.tag or wanted.submitted_by or wanted.bulk or wanted.content(0)
+        return not (examined or (wanted.queue and not by_queue) or (wanted.cause and wanted.state is None))
+
+    def _sizes(self, wanted: Mapping[str, Any]) -> Count:
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for key in wanted["sources"]:
+                pipeline.zcount(key, wanted["earliest"], wanted["latest"])
+            return Count(sum(pipeline.execute()), exact=True)
+
+    def _counted(self, wanted: Mapping[str, Any]) -> Count:
+        """Returns how many match, by examining them; estimated from the first ones when there are very many."""
+        place: tuple[Any, ...] = (1, "", "")
+        found = looked = last = 0
+        for _ in range(COUNTS):
+            if last or looked >= COUNTED:
+                break
+            more, examined, last, *place_ = self.scripts.call("bulk_count", json.dumps(wanted), *place, 2 * EXAMINED)
+            place, found, looked = tuple(place_), found + more, looked + examined
+        if last:
+            return Count(found, exact=True)
+        return Count(found * self._sizes(wanted).number // looked, exact=False)
+
+    def undo(self, action: BulkAction, *, by: str) -> str:
+        """Begins to restore the tasks that an action cancelled or deleted, or asked to stop; returns the new one's id.
+
+        Raises ValueError for an action of another kind.
+        """
+        if action.verb not in (Verb.CANCEL, Verb.DELETE):
+            raise ValueError(f"only cancelled and deleted tasks can be restored: this action was to {action.verb}")
+        wanted = Filter(deleted=action.verb is Verb.DELETE, bulk=action.id, since=action.begun_at)
+        plan = Plan(verb=Verb.RESTORE, selection=Selection(wanted=wanted))
+        return self.begin(plan, what=f"undo of {action.verb}: {action.what}"[:200], by=by, rate=action.rate)
+
+    # --- reading and changing ---
 
     def all(self) -> tuple[list[BulkAction], list[str]]:
         """Returns the latest actions, newest first, and the ids of corrupt ones."""
@@ -157,10 +398,15 @@ class BulkActions:
         read = {each: _read(each, record) for each, record in zip(ids, records, strict=True)}
         return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
 
+    def of_cause(self, cause: str) -> list[BulkAction]:
+        """Returns the actions of the last hundred that retried dead letters of a cause, newest first."""
+        return [each for each in self.all()[0] if cause in each.replays]
+
     def unfinished(self) -> list[BulkAction]:
         """Returns the actions with work left."""
         with translated():
-            ids = [text(each) for each in self.redis.smembers(self.keys.OPEN_BULKS)]
+            open_ = [self.redis.smembers(key) for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES)]
+        ids = list(dict.fromkeys(text(each) for each in chain.from_iterable(open_)))
         return [found for each in ids if (found := self.get(each))]
 
     def get(self, action_id: str) -> BulkAction | None:
@@ -169,24 +415,39 @@ class BulkActions:
             record = self.redis.hgetall(self.keys.bulk(action_id))
         return _read(action_id, record) if record else None
 
-    def change(self, action_id: str, state: str) -> bool:
-        """Pauses, resumes or aborts an action; returns whether it was still open."""
+    def change(self, action_id: str, state: str, why: str = "") -> bool:
+        """Pauses, resumes or aborts an action; returns whether it was still open. `why`: it stops by itself."""
         with translated():
-            return bool(self.scripts.call("bulk_change", action_id, state))
+            return bool(self.scripts.call("bulk_change", action_id, state, why))
 
-    def step(self, action: BulkAction, who: str, most: int) -> int:
-        """Processes the next tasks of an action, if this process may; returns how many."""
-        with translated():
-            what, ids, *score = self.scripts.call("bulk_take", action.id, who, to_us(SILENCE), most)
+    # --- carrying out ---
+
+    def step(self, action: BulkAction, most: int, fencing_token: FencingToken = NO_LOCK) -> tuple[int, bool]:
+        """Processes the next tasks of an action; returns how many, and whether there may be more.
+
+        Raises StepRefused when the lock has ended.
+        """
+        with translated(), self._replaying(action, most, fencing_token) as cause:
+            what, handled = self._step(action, most, fencing_token, cause)
             if what == b"stop":
-                self.redis.srem(self.keys.OPEN_BULKS, action.id)
-        if what != b"work":
-            return 0
-        failpoint("dashboard.bulk-taken")
-        done, stopped = self._act(action, list(map(text, ids)))
-        failpoint("dashboard.bulk-acted")
-        self._note(action, ids, text(score[0]), done, stopped)
-        return len(ids)
+                for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES):
+                    self.redis.srem(key, action.id)
+        failpoint("housekeeper.bulk-step")
+        return int(handled), what == b"work"
+
+    def _step(
+        self, action: BulkAction, most: int, fencing_token: FencingToken, cause: str, looking: str = ""
+    ) -> tuple[bytes, Any]:
+        token, kept = (fencing_token.lock, fencing_token.token), to_us(self.dead_letters.kept) // 1000
+        what, handled = self.scripts.call("bulk_step", action.id, most, EXAMINED, *token, cause, looking, kept)
+        return what, handled
+
+    def _replaying(self, action: BulkAction, most: int, fencing_token: FencingToken) -> AbstractContextManager[str]:
+        """Wraps a step that retries in a span, linked to the failures that it retries."""
+        if action.verb is not Verb.RETRY or not self.dead_letters.traced:
+            return nullcontext("")
+        _, ids = self._step(action, most, fencing_token, "", "1")
+        return self.dead_letters.replaying(list(map(text, ids))) if ids else nullcontext("")
 
     def followed(self) -> list[str]:
         """Returns the ids of the actions with requeued tasks that have not ended."""
@@ -205,43 +466,6 @@ class BulkActions:
         with translated():
             if self.redis.exists(self.keys.bulk(action_id)):
                 self.redis.hset(self.keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
-
-    def _act(self, action: BulkAction, ids: Sequence[str]) -> tuple[int, int]:
-        """Returns how many were done, and how many were not because their batches were stopped."""
-        if action.verb is Verb.DELETE:
-            return sum(was_done for _, was_done in self.dead_letters.purge_many(ids)), 0
-        noted = self._begin_following(action.id, ids)
-        found = self.dead_letters.requeue_many(ids)
-        not_sent = [each for each, sent in zip(ids, found, strict=True) if each in noted and not sent.done]
-        if not_sent:
-            with translated():
-                self.redis.hdel(self.keys.bulk_followed(action.id), *not_sent)
-        return sum(each.done for each in found), sum(bool(each.stopped) for each in found)
-
-    def _begin_following(self, action_id: str, ids: Sequence[str]) -> set[str]:
-        """Records these before they are requeued, each with its fingerprint; returns those that are new."""
-        with translated():
-            seconds, us = self.redis.time()
-            causes = self.redis.hmget(self.keys.FAILURE_GROUP_OF, ids)
-            with self.redis.pipeline() as pipeline:
-                for each, cause in zip(ids, causes, strict=True):
-                    value = f"{int(seconds) * 1_000_000 + int(us)}:{text(cause or b'')}"
-                    pipeline.hsetnx(self.keys.bulk_followed(action_id), each, value)
-                pipeline.sadd(self.keys.FOLLOWED_BULKS, action_id)
-                added = pipeline.execute()
-        return {each for each, is_new in zip(ids, added, strict=False) if is_new}
-
-    def _note(self, action: BulkAction, ids: Sequence[bytes], score: str, done: int, stopped: int) -> None:
-        key = self.keys.bulk(action.id)
-        with translated(), self.redis.pipeline() as pipeline:
-            pipeline.hincrby(key, "done", done)
-            pipeline.hincrby(key, "stopped", stopped)
-            if action.picked:
-                pipeline.zrem(self.keys.bulk_ids(action.id), *ids)
-            else:
-                pipeline.hset(key, mapping={"after": score, "after_id": ids[-1]})
-            pipeline.hincrby(key, "gone" if action.picked else "passed", len(ids) - done)
-            pipeline.execute()
 
     def _forget_old(self) -> None:
         for each in map(text, self.redis.zrange(self.keys.BULKS, 0, -KEPT - 1)):
@@ -268,12 +492,28 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
         state=fields["state"],
         total=whole(fields["total"]),
         done=whole(fields.get("done", 0)),
-        passed=whole(fields.get("passed", 0)) + whole(fields.get("gone", 0)),
+        passed=whole(fields.get("passed", 0)),
         stopped=whole(fields.get("stopped", 0)),
-        picked=fields.get("picked") == "1",
         begun_at=instant(float(fields["begun_at"])),
         ended_at=instant(float(ended)) if ended else None,
+        exact=fields.get("exact") != "0",
+        to=fields.get("to", ""),
         followed=fields.get("followed") == "1",
+        canary=whole(fields.get("canary", 0)),
+        success=whole(fields.get("success", SUCCESS)),
+        why=fields.get("why", ""),
         outcomes={name[6:]: whole(count) for name, count in fields.items() if name.startswith("ended:")},
+        replays=_replays(fields),
         waiting_for={str(name): whole(count) for name, count in json.loads(fields.get("waiting_for", "{}")).items()},
     )
+
+
+def _replays(fields: Mapping[str, str]) -> dict[str, Replay]:
+    """Returns the replays by cause, from fields such as `of:CAUSE:completed`; the most frequent cause first."""
+    found: dict[str, dict[str, int]] = {}
+    for name, count in fields.items():
+        if name.startswith("of:"):
+            _, cause, what = name.split(":", 2)
+            found.setdefault(cause, {})[what] = whole(count)
+    made = {cause: Replay(counts.pop("retried", 0), counts) for cause, counts in found.items()}
+    return dict(sorted(made.items(), key=lambda each: -each[1].retried))

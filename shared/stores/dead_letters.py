@@ -5,9 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskqueue.shared.domain import strict_json, task_data
+from taskqueue.shared.domain.clock import to_us
 from taskqueue.shared.domain.decode import whole_or_none
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.domain.traceparent import Subject, read_traceparent
@@ -16,8 +19,6 @@ from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.stores.tasks import Filter, Page, Records
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from taskqueue.shared.redis.scripts import Scripts
     from taskqueue.shared.stores.spans import Spans
 
@@ -39,23 +40,18 @@ class SentBack(NamedTuple):
 class DeadLetters:
     """The tasks in state failed."""
 
-    def __init__(self, scripts: Scripts, records: Records, tracing: Spans | None = None) -> None:
+    def __init__(
+        self, scripts: Scripts, records: Records, tracing: Spans | None = None, kept: timedelta = timedelta(days=1)
+    ) -> None:
+        """`kept` is how long a deleted task can be restored."""
         self.scripts = scripts
+        self.kept = kept
         self.records = records
         self.tracing = tracing
 
-    def page(
-        self,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        task_type: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> Page:
+    def page(self, wanted: Filter | None = None, *, limit: int, cursor: str | None = None) -> Page:
         """Returns one page, the latest failure first. Raises ValueError for an invalid cursor."""
-        wanted = Filter(state=TaskState.FAILED, type=task_type, since=since, until=until)
-        return self.records.page(wanted, limit=limit, cursor=cursor)
+        return self.records.page(replace(wanted or Filter(), state=TaskState.FAILED), limit=limit, cursor=cursor)
 
     def requeue(self, task_id: str) -> None:
         """Requeues one with all its retries; its attempts stay on record.
@@ -67,15 +63,15 @@ class DeadLetters:
         _check(task_id, found.state, found.done, "retried")
 
     def amend(self, task_id: str, task_type: str, data: Any) -> None:
-        """Requeues one with other data. Raises the errors of `requeue`."""
-        stored = task_data.encode(task_type, strict_json.dump(data))
+        """Requeues one with other data. Raises the errors of `requeue`, and PayloadUnavailable."""
+        stored = task_data.encode(task_type, self.records.payloads.data_of(task_id, strict_json.dump(data)))
         with translated(), self.replaying([task_id]) as cause:
             found = amend(self.scripts, task_id, stored, cause)
         _demand_running_batch(found)
         _check(task_id, found.state, found.done, "retried with other data")
 
     def purge(self, task_id: str) -> None:
-        """Deletes one for good. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
+        """Deletes one; it can be restored for a time. Raises TaskNotFound, and IllegalTransition as `requeue` does."""
         state, done = self.purge_many([task_id])[0]
         _check(task_id, state, done, "removed")
 
@@ -88,6 +84,11 @@ class DeadLetters:
                 with self.replaying(chunk) as cause:
                     answer += requeue(self.scripts, chunk, cause)
         return answer
+
+    @property
+    def traced(self) -> bool:
+        """Returns whether retries are traced."""
+        return self.tracing is not None and self.tracing.on
 
     def replaying(self, ids: Sequence[str]) -> AbstractContextManager[str]:
         """Wraps requeueing in a span; yields the `traceparent` to pass on, "" when it is not traced."""
@@ -107,7 +108,9 @@ class DeadLetters:
         failed = TaskState.FAILED
         with translated():
             return [
-                row for at in range(0, len(ids), CHUNK) for row in purge(self.scripts, failed, ids[at : at + CHUNK])
+                row
+                for at in range(0, len(ids), CHUNK)
+                for row in purge(self.scripts, failed, ids[at : at + CHUNK], self.kept)
             ]
 
 
@@ -148,9 +151,10 @@ def requeue(scripts: Scripts, ids: Sequence[str], cause: str = "") -> list[SentB
     return [_sent_back(*each) for each in scripts.call_answered("requeue", cause, _nonce(), *ids)]
 
 
-def purge(scripts: Scripts, state: str, ids: Sequence[str]) -> list[tuple[str, bool]]:
+def purge(scripts: Scripts, state: str, ids: Sequence[str], kept: timedelta = timedelta()) -> list[tuple[str, bool]]:
     """Removes tasks that ended in `state`; returns the state found and whether it was removed, for each."""
-    return [(text(found), bool(done)) for found, done in scripts.call("purge", state, *ids)]
+    rows = scripts.call("purge", state, to_us(kept) // 1000, *ids)
+    return [(text(found), bool(done)) for found, done in rows]
 
 
 def amend(scripts: Scripts, task_id: str, data: str, cause: str = "") -> SentBack:

@@ -90,6 +90,8 @@ def _relative(task_id: str, row: Sequence[Any]) -> Relative:
 
 def _parents(task_id: str, row: Sequence[Any]) -> list[Dependence]:
     try:
-        return [Dependence(parent=str(parent), child=task_id, on=On(on)) for parent, on in json.loads(row[2] or b"[]")]
+        return [
+            Dependence(parent=str(parent), child=task_id, on=On(on)) for parent, on, *_ in json.loads(row[2] or b"[]")
+        ]
     except UNREADABLE:
         return []  # a corrupt record; its own page shows that

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.decode import UNREADABLE, whole_or_none
 from taskqueue.shared.domain.strict_json import load_anything
 from taskqueue.shared.redis.client import text, translated
 
@@ -45,11 +46,26 @@ class FailureGroups:
             total, *rows = self.scripts.call("failure_groups", "", offset, limit)
         return [_group(*row) for row in rows], int(total)
 
+    def many(self, keys: Sequence[str]) -> list[FailureGroup]:
+        """Returns these groups, without those of which no dead letter is left."""
+        if not keys:
+            return []
+        with translated():
+            answers = self.scripts.call_many([("failure_groups", (key, 0, 1)) for key in keys])
+        return [_group(*row) for _, *rows in answers for row in rows]
+
     def get(self, key: str) -> FailureGroup | None:
         """Returns one group, or None when none of its dead letters is left."""
         with translated():
             _, *rows = self.scripts.call("failure_groups", key, 0, 1)
         return next((_group(*row) for row in rows), None)
+
+    def first_seen(self, key: str) -> datetime | None:
+        """Returns when a cause was first seen; None for one of which no dead letter came for thirty days."""
+        seen = self.scripts.keys.first_seen(key)
+        with self.scripts.quarantining({seen: "string"}):
+            at = whole_or_none(self.scripts.redis.get(seen))
+        return instant(at) if at is not None else None
 
 
 def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, error: bytes) -> FailureGroup:

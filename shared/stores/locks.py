@@ -341,7 +341,18 @@ class RedisLocks:
 LEADER = "metrics"
 """The lock of the leader, which alone shows the gauges of the whole system."""
 
-LOCK_NAMES = ("unlock", "timeout", "recovery", "ttl", "max_elements", LEADER, "schedules")
+LOCK_NAMES = (
+    "unlock",
+    "timeout",
+    "recovery",
+    "ttl",
+    "max_elements",
+    LEADER,
+    "schedules",
+    "bulk",
+    "history",
+    "payloads",
+)
 """A lock for each housekeeping job."""
 
 BAR = timedelta(seconds=10)
@@ -381,6 +392,11 @@ class LockAdmin:
             known = {row[0] for row in rows}
             rows += _lock_read(self.scripts, *(set(LOCK_NAMES) - known)) if set(LOCK_NAMES) - known else []
         return sorted(map(_read, rows), key=lambda each: each.name)
+
+    def of_housekeeping(self) -> list[LockInfo]:
+        """Returns the locks of the housekeeping jobs, including those never taken."""
+        with translated():
+            return list(map(_read, _lock_read(self.scripts, *LOCK_NAMES)))
 
     def get(self, name: str) -> LockInfo | None:
         """Returns one lock; None when there is no such lock."""

@@ -7,15 +7,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.clock import instant, instant_us, to_us
-from taskqueue.shared.domain.decode import UNREADABLE, moment
+from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import NewTask, TaskState, Webhook
-from taskqueue.shared.errors import IllegalTransition, TaskNotFound
+from taskqueue.shared.errors import BatchStopped, IllegalTransition, QueueFull, TaskNotFound
 from taskqueue.shared.redis.client import text, translated
+from taskqueue.shared.stores.pauses import Pause, Pauses, read_pause
 from taskqueue.shared.stores.queue_register import QueueRegister
+from taskqueue.shared.stores.steps import send_signal
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
@@ -31,6 +33,16 @@ TOO_MANY_QUEUES = (
     "queue {queue} does not exist, and there are as many queues as MAX_QUEUES allows: use one of those that exist "
     "(taskqueue queues), or raise MAX_QUEUES"
 )
+
+FULL = "queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue"
+_FULL = 2
+"""What `change.lua` returns for a task whose new queue is full."""
+
+_INSTEAD = {
+    TaskState.FAILED.value: "retry it, in the dashboard also with other data",
+    TaskState.CANCELLED.value: "restore it first",
+}
+"""What to do instead of changing a task in this state."""
 
 CHUNK = 250
 """Tasks that a submit script stores at once: 2 to 4 ms of Redis, so that other clients wait no longer."""
@@ -91,7 +103,7 @@ class QueueInfo:
     scheduled: int
     retrying: int
     oldest_at: datetime | None
-    paused: Mapping[str, str] | None
+    paused: Pause | None
     throttled: int = 0
     oldest_ready_at: datetime | None = None
     foreign: int = 0
@@ -108,17 +120,31 @@ class Queues:
         max_length: int = 0,
         max_queues: int = 0,
         default_weight: int = 1,
+        step_limits: tuple[int, int] = (1000, 1 << 20),
     ) -> None:
-        """`weights` are those of the configured queues; 0 is no bound."""
+        """`weights` are those of the configured queues; 0 is no bound.
+
+        `step_limits` are how many steps and how many bytes of them a task may have.
+        """
+        self.step_limits = step_limits
         self.scripts = scripts
         self.register = QueueRegister(scripts.redis, weights, default_weight)
+        self.max_length = max_length
+        self.pauses = Pauses(scripts)
         self.bounds = f"{max_length} {max_queues} |{'|'.join(weights)}|" if max_queues else str(max_length)
         """How many pending tasks a queue may hold and how many queues there may be, as `submit.lua` takes it."""
 
     @classmethod
     def of(cls, scripts: Scripts, settings: Settings) -> Queues:
         """Returns the queues for the settings."""
-        return cls(scripts, settings.queues, settings.max_queue_length, settings.max_queues, settings.default_weight)
+        return cls(
+            scripts,
+            settings.queues,
+            settings.max_queue_length,
+            settings.max_queues,
+            settings.default_weight,
+            (settings.max_steps, settings.max_steps_bytes),
+        )
 
     def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
@@ -170,6 +196,55 @@ class Queues:
             raise IllegalTransition(f"the delivery is {state}: {rule}", state=state)
         return on_its_way
 
+    def change(
+        self,
+        task_id: str,
+        *,
+        queue: str | None = None,
+        delay: timedelta | None = None,
+        run_at: datetime | None = None,
+        data: str | None = None,
+    ) -> None:
+        """Changes a task that waits: its queue, its time, its data (JSON text as stored).
+
+        Raises TaskNotFound, IllegalTransition when it does not wait, and QueueFull.
+        """
+        with translated():
+            arguments = queue or "", _moment(delay, run_at), data or "", self.max_length
+            found, done = self.scripts.call_answered("change", task_id, *arguments)
+        if not found:
+            raise TaskNotFound(id=task_id)
+        if done == _FULL:
+            raise QueueFull(FULL.format(queue=queue))
+        if not done:
+            state = text(found)
+            hint = (
+                "cancel it, or wait for its end"
+                if state == TaskState.RUNNING
+                else _INSTEAD.get(state, "submit another")
+            )
+            raise IllegalTransition(f"the task is {state}: only a waiting task can be changed; {hint}", state=state)
+
+    def restore(self, task_id: str) -> None:
+        """Restores a task that was cancelled or deleted; one that runs and is to be cancelled is not cancelled.
+
+        Raises TaskNotFound, IllegalTransition when it is none of these, and BatchStopped.
+        """
+        with translated():
+            found, done, *stopped = self.scripts.call_answered("restore", task_id)
+        if not (found or done):
+            raise TaskNotFound(id=task_id)
+        if stopped:
+            raise BatchStopped(f"batch {text(stopped[0])} of this task was stopped: submit it again", state=text(found))
+        if not done:
+            state = text(found)
+            rule = (
+                "tasks of RQ jobs and damaged records cannot be restored; enqueue it again"
+                if state == TaskState.CANCELLED
+                else "only a cancelled or deleted task can be restored"
+            )
+            raise IllegalTransition(f"the task is {state}: {rule}", state=state)
+
     def run_now(self, task_id: str) -> None:
         """Moves a scheduled or retrying task to its queue. Raises TaskNotFound, else IllegalTransition."""
         with translated():
@@ -181,16 +256,23 @@ class Queues:
                 f"the task is {state}: only a scheduled or retrying task can be run now", state=state
             )
 
-    def pause(self, queue: str, reason: str, by: str = "") -> None:
-        """Stops claims from this queue until it is resumed; running tasks continue."""
-        with translated():
-            about = {"reason": reason, "by": by, "at": instant(self.scripts.now_us()).isoformat()}
-            self.scripts.call_answered("queue_pause", queue, json.dumps(about))
+    def signal(self, task_id: str, name: str, data: Any, by: str) -> None:
+        """Gives a task a signal. Raises the errors of `send_signal`, and ValueError for a name."""
+        if not SIGNAL_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name[:100]!r} is not a name of a signal: use letters, digits, `.`, `_` and `-`, at most 90"
+            )
+        most, most_bytes = self.step_limits
+        value = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+        send_signal(self.scripts, task_id, name, value, by, most=most, most_bytes=most_bytes)
+
+    def pause(self, queue: str, reason: str, by: str = "", *, until: datetime | None = None) -> None:
+        """Stops claims from this queue until it is resumed; running tasks continue. Raises ValueError."""
+        self.pauses.pause(queue, reason, by, until=until)
 
     def resume(self, queue: str) -> None:
         """Allows claims from this queue again."""
-        with translated():
-            self.scripts.call_answered("queue_pause", queue, "")
+        self.pauses.resume(queue)
 
     def move_foreign(self, queue: str, to: str) -> int:
         """Moves the foreign jobs parked in `queue` to the list of `to`, for RQ's workers; returns how many.
@@ -239,22 +321,12 @@ class Queues:
             oldest_at=_earliest(ready, waiting),
             oldest_ready_at=_earliest(ready),
             due_at=_earliest(due, retry),
-            paused=_pause(pause) if pause is not None else None,
+            paused=read_pause(pause) if pause is not None else None,
         )
 
 
 def _earliest(*indexes: _First) -> datetime | None:
     return min((instant(each[0][1]) for each in indexes if each), default=None)
-
-
-def _pause(stored: bytes) -> dict[str, str]:
-    """Returns why a queue is paused, by whom and since when; a corrupt entry pauses it too."""
-    try:
-        about = {name: value for name, value in json.loads(stored).items() if isinstance(value, str)}
-        moment(about["at"])
-    except UNREADABLE:
-        return {"reason": "the stored reason is corrupt"}
-    return about
 
 
 def submission(task: NewTask, bounds: str) -> Steps[Submitted]:
@@ -366,6 +438,8 @@ def _extra(task: NewTask) -> str:
         found += "limit_key", task.limit_key
     if task.fair_key:
         found += "fair_key", task.fair_key
+    if task.submitted_by:
+        found += "submitted_by", task.submitted_by
     return _ENCODER.encode(found) if found else ""
 
 

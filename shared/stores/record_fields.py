@@ -5,7 +5,6 @@ A record may be corrupt, or written by hand. Unreadable parts are named in `corr
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,9 @@ from typing import Any, TypeVar
 from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.decode import UNREADABLE, whole
+from taskqueue.shared.domain.payload import PayloadReference, decode_result
 from taskqueue.shared.domain.retry import Changes, RetryPolicy
+from taskqueue.shared.domain.step import SIGNAL, Step, read_step
 from taskqueue.shared.domain.strict_json import load_anything
 from taskqueue.shared.domain.task import (
     Attempt,
@@ -36,6 +37,8 @@ from taskqueue.shared.redis.client import text
 
 T = TypeVar("T")
 
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
 SUMMARY_FIELDS = (
     "state",
     "description",
@@ -51,6 +54,7 @@ SUMMARY_FIELDS = (
     "tags",
     "error",
     "progress",
+    "submitted_by",
 )
 """In the order of `page.lua`'s answer."""
 
@@ -95,9 +99,11 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         ended_at=_moment(fields.get("ended_at")) if state.ended else None,
         due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
         worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
+        ran_on=fields["worker_name"].decode(errors="replace") if "worker_name" in fields else None,
         tags=_words(load_anything(fields["tags"])) if "tags" in fields else (),
         error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
         progress=_progress(load_anything(fields["progress"])) if "progress" in fields else None,
+        submitted_by=fields["submitted_by"].decode() if "submitted_by" in fields else None,
     )
 
 
@@ -115,7 +121,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
 
     detail = TaskDetail(
         summary=summary,
-        data=attempt_read("the data", lambda: load_anything(task_data.decode(summary.type, fields["data"])), None),
+        data=attempt_read("the data", lambda: _loaded(task_data.decode(summary.type, fields["data"])), None),
         result=attempt_read("the result", lambda: _returned(result), None),
         attempts=attempt_read("the attempts", lambda: _attempts(fields), ()),
         timeout=attempt_read("the time limit", lambda: _seconds(fields.get("time_limit")), None),
@@ -143,6 +149,8 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         webhook=attempt_read("the webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("the deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
+        steps=attempt_read("the steps", lambda: _steps(fields), ()),
+        awaits=_awaits(text(fields.get("awaits", b"")), summary.state),
         meta=attempt_read("the metadata", lambda: _texts(load_anything(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))
@@ -154,11 +162,25 @@ def _after_colon(value: bytes | None) -> str | None:
 
 
 def _returned(value: bytes) -> Any:
-    return load_anything(base64.b64decode(value, validate=True)) if value else None
+    return _loaded(decode_result(value)) if value else None
+
+
+def _loaded(value: bytes | PayloadReference) -> Any:
+    return load_anything(value) if isinstance(value, bytes) else value
+
+
+def _awaits(found: str, state: TaskState) -> str | None:
+    """Returns what the handler has suspended its task for; a record keeps it until the next attempt begins."""
+    kind, _, name = found.partition(" ")
+    if state is TaskState.BLOCKED and kind == "children":
+        return f"children:{name}"
+    if state is not TaskState.SCHEDULED:
+        return None
+    return {"sleep": name, "signal": f"{SIGNAL}{name}"}.get(kind)
 
 
 def _parents(value: bytes | None) -> tuple[Parent, ...]:
-    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on in load_anything(value or b"[]"))
+    return tuple(Parent(task_id=str(parent), on=On(on)) for parent, on, *_ in load_anything(value or b"[]"))
 
 
 def _children(fields: Mapping[str, bytes]) -> Iterator[str]:
@@ -205,6 +227,11 @@ def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:
             )
         )
     return tuple(attempts)
+
+
+def _steps(fields: Mapping[str, bytes]) -> tuple[Step, ...]:
+    steps = [read_step(name[5:], record) for name, record in fields.items() if name.startswith("step:")]
+    return tuple(sorted(steps, key=lambda each: (each.started_at or _EARLIEST, each.name)))
 
 
 def read_attempt(number: int, record: bytes) -> Attempt:

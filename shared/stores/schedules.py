@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.clock import instant, instant_us
 from taskqueue.shared.domain.decode import UNREADABLE, fits, whole
 from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.shared.errors import CorruptRecord, ScheduleNotFound
+from taskqueue.shared.domain.task import INTERNAL_TYPES
+from taskqueue.shared.errors import CorruptRecord, ScheduleChanged, ScheduleNotFound
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.stores.queues import TOO_MANY_QUEUES, submit_arguments
 from taskqueue.shared.stores.tasks import encode_cursor, member_of
@@ -48,6 +49,15 @@ class StoredSchedule:
     fired: int
     missed: int
     overlaps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of a schedule: the task of a due time, and its state, "removed" if it was deleted before its end."""
+
+    task_id: str
+    due: datetime
+    state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +138,28 @@ class ScheduleStore:
             after=encode_cursor(raw(found[limit - 1]), b"\xff") if len(found) > limit else None,
         )
 
+    def runs(self, names: Sequence[str]) -> list[list[Run]]:
+        """Returns the last runs of each of these schedules, at most 30, the oldest first; states as last noted."""
+        wanted = {self.scripts.keys.schedule_runs(name): "hash" for name in names}
+        with self.scripts.quarantining(wanted), self.scripts.redis.pipeline(transaction=False) as pipeline:
+            for key in wanted:
+                pipeline.hgetall(key)
+            return [sorted(_runs(found), key=lambda run: run.due) for found in pipeline.execute()]
+
     # --- changing ---
 
-    def put(self, schedule: Schedule, source: str = FROM_API) -> str:
-        """Creates or changes a schedule by name; returns created, changed or unchanged."""
+    def put(self, schedule: Schedule, source: str = FROM_API, expected: str | None = None) -> str:
+        """Creates or changes a schedule by name; returns created, changed or unchanged.
+
+        `expected` is the revision that it must have, "" for a name that must be free. Raises ScheduleChanged otherwise.
+        """
         with translated():
             due = self._first_due(schedule)
             about = (schedule.name, schedule.spec, schedule.revision, source, due, *_entry(schedule))
-            happened, before = map(text, self.scripts.call_answered("schedule_put", *about))
+            condition = () if expected is None else (expected,)
+            happened, before = map(text, self.scripts.call_answered("schedule_put", *about, *condition))
+        if happened == "other":
+            raise ScheduleChanged(name=schedule.name)
         if happened != "unchanged":
             log.info("schedule %s %s: %s", schedule.name, happened, _difference(before, schedule))
         return happened
@@ -189,7 +213,7 @@ class ScheduleStore:
             except UNREADABLE as error:
                 log.error("schedule %s is corrupt and skipped: %s", name, error)
                 continue
-            if schedule.type == WEBHOOK_TYPE:
+            if schedule.type in INTERNAL_TYPES:
                 refused = self._refuse(schedule, revision)
                 fired.refused += refused
                 moved += refused
@@ -202,6 +226,10 @@ class ScheduleStore:
             except ResponseError as error:
                 log.error("schedule %s: its task cannot be created: %s", name, error)
         return len(rows) == most and moved > 0
+
+    def follow(self, fencing_token: FencingToken, most: int = 40) -> bool:
+        """Notes how runs of at most `most` schedules ended; returns whether to call again. Raises LockLost."""
+        return int(self.scripts.call("schedule_follow", fencing_token.lock, fencing_token.token, most)) == most
 
     def _refuse(self, schedule: Schedule, revision: str) -> bool:
         """Pauses a schedule of webhooks, which only an earlier version could store."""
@@ -320,6 +348,14 @@ def _stored(about: Mapping[str, bytes]) -> StoredSchedule:
         missed=whole(about.get("missed", 0)),
         overlaps=whole(about.get("overlaps", 0)),
     )
+
+
+def _runs(fields: Mapping[bytes | str, bytes | str]) -> Iterator[Run]:
+    """Yields the runs of a schedule without corrupt ones."""
+    for task_id, value in fields.items():
+        due, _, state = text(value).partition(" ")
+        with suppress(*UNREADABLE):
+            yield Run(task_id=text(task_id), due=instant(whole(due)), state=state)
 
 
 def _due(stored: bytes) -> datetime:

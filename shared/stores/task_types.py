@@ -219,6 +219,15 @@ class TaskTypes:
             host=last.host,
         )
 
+    def served_by(self, name: str, workers: Sequence[str]) -> list[str]:
+        """Returns those of these workers that have a type, as of the last refresh."""
+        if not workers:
+            return []
+        with translated():
+            digests = self.redis.hmget(self.scripts.keys.TYPES_OF, list(workers))
+        sets = {digest for digest, known in self._sets.items() if name in known.versions}
+        return [each for each, digest in zip(workers, digests, strict=True) if digest and text(digest) in sets]
+
     def version(self, version: str) -> TaskType | None:
         """Returns the type published as this version; None where it is missing or corrupt."""
         if version not in self._read:

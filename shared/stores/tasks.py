@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain.clock import instant_us
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.clock import instant_us, to_us
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.payload import PayloadReference
+from taskqueue.shared.domain.search import DataField, SearchError, parse
+from taskqueue.shared.domain.strict_json import load_anything
 from taskqueue.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from taskqueue.shared.errors import CorruptRecord, TaskNotFound
 from taskqueue.shared.redis.client import raw, text, translated
 from taskqueue.shared.redis.quarantine import raise_unless_corruption, without_corrupt
+from taskqueue.shared.stores.payloads import Payloads
 from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
@@ -43,16 +52,57 @@ class Filter:
 
     Newest first: pending by when they were enqueued, scheduled and retrying by when they are due, running by the end
     of their lease, ended ones by their end. `since` and `until` bound the same instant. `cause` is the fingerprint of
-    a dead-letter group.
+    a dead-letter group, `bulk` the bulk action that cancelled or deleted them (for bulk actions only), `deleted` stands
+    for deleted tasks that can be restored, by their deletion. `id` is the beginning or the end of the id, `error` a
+    part of the error, `worker` and `app_version` are those of the last attempt, and `older_than` and `newer_than` bound
+    the time since the creation.
     """
 
     state: TaskState | None = None
     type: str | None = None
     queue: str | None = None
     tag: str | None = None
+    submitted_by: str | None = None
     cause: str | None = None
+    bulk: str | None = None
+    deleted: bool = False
     since: datetime | None = None
     until: datetime | None = None
+    id: str | None = None
+    error: str | None = None
+    worker: str | None = None
+    app_version: str | None = None
+    older_than: timedelta | None = None
+    newer_than: timedelta | None = None
+    data: tuple[DataField, ...] = ()
+
+    def content(self, now_us: int) -> dict[str, Any]:
+        """Returns what `search` of `_filter.lua` compares; empty when the fields before `id` are all that is wanted."""
+        found: dict[str, Any] = {
+            "id": self.id,
+            "error": self.error,
+            "worker": self.worker,
+            "version": self.app_version,
+            "created_from": now_us - to_us(self.newer_than) if self.newer_than else None,
+            "created_to": now_us - to_us(self.older_than) if self.older_than else None,
+            "data": [{"path": each.path.split("."), **each.forms} for each in self.data],
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+def filter_of(given: Mapping[str, Any], search: str = "") -> Filter:
+    """Returns the filter of these fields and the words of a search. Raises SearchError.
+
+    A cause is one of dead letters, so a filter by it is one of failed tasks.
+    """
+    found = parse(search)
+    for name in found:
+        if name in given and name != "data":
+            raise SearchError(f"the search has {name}, which is given beside it too: give it once")
+    both = {**given, **found}
+    if data := (*given.get("data", ()), *found.get("data", ())):
+        both["data"] = data
+    return Filter(**{"state": TaskState.FAILED, **both} if "cause" in both else both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +128,11 @@ class Reading:
 class Records:
     """The stored tasks."""
 
-    def __init__(self, scripts: Scripts, queues: Iterable[str]) -> None:
+    def __init__(self, scripts: Scripts, queues: Collection[str], payloads: Payloads | None = None) -> None:
         """`queues` are all queues, as `QueueRegister` knows them."""
         self.scripts = scripts
         self.queues = queues
+        self.payloads = payloads or Payloads()
 
     @property
     def redis(self) -> Redis:
@@ -92,7 +143,16 @@ class Records:
         return self.scripts.keys
 
     def get(self, task_id: str) -> TaskDetail:
-        """Returns everything on record about a task.
+        """Returns everything about a task. Raises the errors of `record`, and PayloadUnavailable."""
+        return self.payloads.read_all(self.record(task_id))
+
+    def end(self, task_id: str) -> TaskDetail:
+        """Returns an ended task with its result. Raises the errors of `get`."""
+        found = self.record(task_id)
+        return replace(found, result=self.payloads.read(found.result))
+
+    def record(self, task_id: str) -> TaskDetail:
+        """Returns everything on record about a task; of payloads, the references.
 
         Raises TaskNotFound, or CorruptRecord when the key of the task holds no hash.
         """
@@ -108,7 +168,10 @@ class Records:
         return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
 
     def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
-        """Returns tasks with everything on record, in one step; unknown ids are omitted, corrupt records marked."""
+        """Returns tasks with everything on record, in one step; unknown ids are omitted, corrupt records marked.
+
+        Of payloads they have the references.
+        """
         with translated():
             rows = self.scripts.call("read", *ids)
         found = zip(ids, rows, strict=True)
@@ -119,16 +182,39 @@ class Records:
         with translated():
             return discard(self.scripts, task_id, self.queues)
 
-    def summaries(self, ids: Sequence[str]) -> list[TaskSummary]:
-        """Returns summaries of tasks; unknown ids are omitted."""
+    def summaries(self, ids: Sequence[str], *, deleted: bool = False) -> list[TaskSummary]:
+        """Returns summaries of tasks, or of deleted ones that can be restored; unknown ids are omitted."""
+        key = self.keys.deleted if deleted else self.keys.rq_job
         if not ids:
             return []
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in ids:
-                pipeline.hmget(self.keys.rq_job(each), SUMMARY_FIELDS)
+                pipeline.hmget(key(each), SUMMARY_FIELDS)
             rows = without_corrupt(pipeline.execute(raise_on_error=False), [])
         found = zip(ids, rows, strict=True)
         return [read_summary(each, row) for each, row in found if not row or any(row)]
+
+    def small_data(self, tasks: Sequence[TaskSummary], most: int) -> dict[str, Any]:
+        """Returns the data of those of these tasks whose stored data has at most `most` bytes, by task."""
+        known = [each for each in tasks if not each.corrupt and not each.archived]
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in known:
+                pipeline.hstrlen(self.keys.rq_job(each.id), "data")
+            # A Redis user with the rights of an earlier version may not ask; lists then have no previews.
+            sizes = pipeline.execute(raise_on_error=False) if known else []
+            small = [
+                each for each, size in zip(known, sizes, strict=True) if isinstance(size, int) and 0 < size <= most
+            ]
+            for each in small:
+                pipeline.hget(self.keys.rq_job(each.id), "data")
+            stored = pipeline.execute(raise_on_error=False) if small else []
+        found = {}
+        for each, value in zip(small, stored, strict=True):
+            with suppress(*UNREADABLE, CorruptRecord):
+                data = task_data.decode(each.type, raw(value))
+                if not isinstance(data, PayloadReference):
+                    found[each.id] = load_anything(data)
+        return found
 
     def deliveries(self, found: TaskDetail) -> list[TaskSummary]:
         """Returns the deliveries of this task's end, the latest first, at most the last twenty."""
@@ -172,7 +258,9 @@ class Records:
         """Returns one page, newest first. Raises ValueError for an invalid cursor."""
         score, last_id = read_cursor(cursor)
         with translated():
-            filters = (*_filter_arguments(wanted), *self._indexes(wanted))
+            content = wanted.content(self.scripts.now_us() if wanted.older_than or wanted.newer_than else 0)
+            more = json.dumps(content) if content else ""
+            filters = (*_filter_arguments(wanted), more, *self.indexes(wanted))
             reply = self.scripts.call("page", score, last_id, limit, LOOK_AT, *filters)
         next_score, next_id, *rows = reply
         items = tuple(read_summary(text(row[0]), row[2:]) for row in rows)
@@ -180,34 +268,47 @@ class Records:
 
     def counts(self) -> dict[TaskState, int]:
         """Returns the number of tasks by state, all at one instant: none is missed while it changes state."""
-        indexes = {state: self._state_indexes(state) for state in TaskState}
-        with translated(), self.redis.pipeline(transaction=True) as pipeline:
-            for names in indexes.values():
-                for name in names:
-                    pipeline.zcard(name)
-            numbers = iter(pipeline.execute())
+        indexes = {state: self._state_indexes(state, self.queues) for state in TaskState}
+        with translated():
+            numbers = iter(self.scripts.call("counts", *chain.from_iterable(indexes.values())))
         return {state: sum(next(numbers) for _ in names) for state, names in indexes.items()}
 
-    def _indexes(self, wanted: Filter) -> list[str]:
-        """Returns the smallest indexes that hold every match."""
+    def counts_of_types(self, types: Sequence[str]) -> dict[str, int]:
+        """Returns the number of tasks of each of these types."""
+        if not types:
+            return {}
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in types:
+                pipeline.zcard(self.keys.tasks_of_type(each))
+            return dict(zip(types, without_corrupt(pipeline.execute(raise_on_error=False), 0), strict=True))
+
+    def indexes(self, wanted: Filter, without: str = "") -> list[str]:
+        """Returns the smallest indexes that hold every match, but for those of the queue `without`."""
+        if wanted.deleted:
+            return [self.keys.DELETED]
         if wanted.cause:
             return [self.keys.failure_group(wanted.cause)]
         if wanted.state is not None:
-            queues = (wanted.queue,) if wanted.queue else None
-            return self._state_indexes(wanted.state, queues)
+            queues = (wanted.queue,) if wanted.queue else self.queues
+            return self._state_indexes(wanted.state, [each for each in queues if each != without])
         if wanted.tag:
             return [self.keys.tasks_with_tag(wanted.tag)]
         return [self.keys.tasks_of_type(wanted.type)] if wanted.type else [self.keys.TASKS]
 
-    def _state_indexes(self, state: TaskState, queues: Iterable[str] | None = None) -> list[str]:
+    @staticmethod
+    def is_by_queue(state: TaskState) -> bool:
+        """Returns whether the tasks in this state are indexed by queue."""
+        return state in (TaskState.PENDING, TaskState.SCHEDULED, TaskState.RETRYING)
+
+    def _state_indexes(self, state: TaskState, queues: Iterable[str]) -> list[str]:
         per_queue: Mapping[TaskState, Callable[[str], str]] = {
             TaskState.SCHEDULED: self.keys.scheduled,
             TaskState.RETRYING: self.keys.retrying,
         }
         if state is TaskState.PENDING:
-            return [key(queue) for queue in (queues or self.queues) for key in (self.keys.pending, self.keys.throttled)]
+            return [key(queue) for queue in queues for key in (self.keys.pending, self.keys.throttled)]
         if state in per_queue:
-            return [per_queue[state](queue) for queue in (queues or self.queues)]
+            return [per_queue[state](queue) for queue in queues]
         if state is TaskState.RUNNING:
             return [self.keys.LEASES]
         return [self.keys.BLOCKED if state is TaskState.BLOCKED else self.keys.ended(state)]
@@ -273,6 +374,7 @@ def _filter_arguments(wanted: Filter) -> list[str]:
         wanted.type or "",
         wanted.queue or "",
         wanted.tag or "",
+        wanted.submitted_by or "",
         str(instant_us(wanted.since)) if wanted.since else "",
         str(instant_us(wanted.until)) if wanted.until else "",
     ]

@@ -36,11 +36,12 @@ NO_TYPES = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTask:
-    """The task of one executor."""
+    """The task of one executor; `concurrent` if that runs many at a time."""
 
     id: str
     type: str
     seconds: float
+    concurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class WorkerInfo:
     """A worker as of its last heartbeat. `queues` are names and patterns.
 
     `slots` is how many tasks its executors can run at a time, `active` how many they run; `running` names some of them.
+    `serial_slots` and `serial_active` are those of the executors that run one task at a time.
     """
 
     name: str
@@ -76,6 +78,8 @@ class WorkerInfo:
     executors: int
     slots: int = 0
     active: int = 0
+    serial_slots: int = 0
+    serial_active: int = 0
     started_at: datetime
     state: str = "idle"
     held: int = 0
@@ -91,6 +95,8 @@ class WorkerInfo:
     """Slots of each queue for which QUEUE_EXECUTORS sets a limit."""
     blocking_types: tuple[BlockingType, ...] = field(default=())
     """Types that run one at a time here until the worker restarts."""
+    rq_queues: tuple[str, ...] | None = None
+    """The queues of RQ_QUEUES; None for a worker of an earlier version, which does not say."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost."""
@@ -142,6 +148,8 @@ class Workers:
             types,
             info.host,
             json.dumps([each.type for each in info.blocking_types]),
+            info.serial_slots,
+            info.serial_active,
         )
 
     def farewell(self, info: WorkerInfo) -> None:
@@ -291,6 +299,7 @@ def _read(name: str, record: bytes, beat: float) -> WorkerInfo | None:
                     **_known(WorkerInfo, about),
                     "name": name,
                     "queues": tuple(about["queues"]),
+                    "rq_queues": None if about.get("rq_queues") is None else tuple(about["rq_queues"]),
                     "running": tuple(
                         as_declared(RunningTask(**_known(RunningTask, each))) for each in about["running"]
                     ),
@@ -323,9 +332,11 @@ def announce(
     types: str,
     host: str,
     blocking_types: str = "[]",
+    slots: int = 0,
+    active: int = 0,
 ) -> bool:
     """Records a worker's heartbeat, as `announce.lua` takes it; False when Redis lacks its set of task types."""
-    about = (worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host, blocking_types)
+    about = (worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host, blocking_types, slots, active)
     return bool(scripts.call("announce", *about))
 
 

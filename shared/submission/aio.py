@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
 from taskqueue.shared.submission.direct import Draft, Submission
+from taskqueue.shared.submission.many import chunks_of, drafts_of, submit_chunk
+from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.pipeline import Pipeline
+from taskqueue.shared.submission.problems import Problem
 from taskqueue.shared.submission.queue import (
     BRIEF,
     LASTING,
     not_in_time,
-    patience_of,
     result_of,
     settings_for,
 )
@@ -70,18 +72,38 @@ class AsyncQueue:
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Accepted:
         """Submits a task, as `Queue.submit` does. A submission that is cancelled may have been stored."""
-        submission = self.submission
+        submission, begun = self.submission, time.perf_counter()
 
         async def drafted() -> Draft:
             return submission.draft(task_type, data, idempotency_key, options)
 
-        draft = await self._retried(drafted, BRIEF)
-        return await self._retried(partial(self._submit, submission, draft), BRIEF)
+        try:
+            draft = await self._retried(drafted, BRIEF)
+            accepted = await self._retried(partial(self._submit, submission, draft), BRIEF)
+        except Exception as error:
+            record(begun, (error,))
+            raise
+        record(begun, (accepted,))
+        return accepted
 
     async def _submit(self, submission: Submission, draft: Draft) -> Accepted:
         if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
             return first
+        if submission.payloads.is_large(draft.text):
+            await asyncio.to_thread(submission.keep, draft)
         return await self._pipeline.run(submission.steps(draft))
+
+    async def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[Accepted | Problem]:
+        """Submits tasks, as `Queue.submit_many` does."""
+        submission, begun = self.submission, time.perf_counter()
+        drafts, outcomes = drafts_of(submission, tasks), list[Accepted | Problem]()
+        try:
+            for chunk in chunks_of(drafts):
+                outcomes += await self._in_thread(partial(submit_chunk, submission, chunk), BRIEF)
+        except Problem as problem:
+            outcomes += [problem] * (len(drafts) - len(outcomes))
+        record(begun, outcomes)
+        return outcomes
 
     async def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""
@@ -107,7 +129,7 @@ class AsyncQueue:
 
     async def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
-        return await self._in_thread(partial(self.submission.cancel, task_id, reason), 0.0)
+        return await self._in_thread(partial(self.submission.cancel, task_id, reason), BRIEF)
 
     @property
     def submission(self) -> Submission:
@@ -125,6 +147,6 @@ class AsyncQueue:
             try:
                 return await call()
             except Exception as error:
-                retries = retries or Retries(patience_of(self.patience, seconds), self.clock)
+                retries = retries or Retries(seconds if self.patience is None else self.patience, self.clock)
                 pause = retries.pause_after(error)
             await self.sleep(pause)

@@ -58,6 +58,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputChunk:
+    """A chunk that a handler has emitted, and its attempt.
+
+    `truncated` marks the place where the task has reached MAX_OUTPUT_BYTES: nothing behind it is stored.
+    """
+
+    attempt: int
+    chunk: Any = None
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One run of a task."""
 
@@ -74,6 +86,23 @@ class Attempt:
     trace_id: str | None = None
     app_version: str | None = None
     logs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStep:
+    """A stored step of a task: a "result", an "error", a "sleep", which may be over ("slept"), or a "checkpoint".
+
+    `attempt` is the one that ran it, `tries` how often that called its function.
+    """
+
+    name: str
+    kind: str
+    attempt: int
+    tries: int = 1
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    seconds: float | None = None
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +124,8 @@ class Task:
     tags: tuple[str, ...] = ()
     progress: Progress | None = None
     error: Error | None = None
+    submitted_by: str | None = None
+    archived: bool = False
     corrupt: str | None = None
 
 
@@ -125,3 +156,5 @@ class TaskDetail(Task):
     batch_id: str | None = None
     batch_index: int | None = None
     attempts: tuple[Attempt, ...] = ()
+    awaits: str | None = None
+    steps: tuple[StoredStep, ...] = ()

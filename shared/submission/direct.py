@@ -15,16 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from taskqueue.shared.config.collector import destination_of
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain import strict_json, task_data
+from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.redis.direct_scripts import DirectScripts
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.idempotency import Idempotency, Request
+from taskqueue.shared.stores.payloads import Payloads
 from taskqueue.shared.stores.queues import STATES, Queues, Submitted, submission
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
@@ -46,9 +49,8 @@ log = logging.getLogger(__name__)
 ACTOR = "direct submission"
 """Who acted, in the audit record."""
 PATH = "/tasks"
-_SUBMITTER = Submitter()
-_NO_TERMS = ("", "", "", "")
-"""The arguments of `submit_one.lua` for a task without delay, expiry, tags and other fields."""
+_NO_TERMS = ("", "", "")
+"""The arguments of `submit_one.lua` for a task without delay, expiry and tags."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class Draft:
     plain: bool
     """Whether it has neither options nor a trace."""
     body: NewTaskBody | None = None
+    payload: PayloadReference | None = None
+    """Of large data, once `keep` has written it."""
 
 
 class Submission:
@@ -91,10 +95,14 @@ class Submission:
         self.tracing = _tracing(settings)
         # Only the parts that deliver webhooks have the secrets to sign them.
         context = context_of(settings, webhooks=True)
-        self.factory = TaskFactory(self.type_cache, self.tracing, settings.default_priority, context)
+        self.submitter = Submitter(name=_user_of(settings))
+        self.extra = json.dumps(["submitted_by", self.submitter.name]) if self.submitter.name else ""
+        """The other fields of a task without options."""
+        self.payloads = Payloads.of(settings)
+        self.factory = TaskFactory(self.type_cache, self.tracing, settings.default_priority, context, self.payloads)
         self.queues = Queues.of(self.scripts, settings)
         self.idempotency = Idempotency(self.scripts, timedelta(seconds=settings.idempotency_ttl), self.queues.bounds)
-        self.records = Records(self.scripts, self.queues.register)
+        self.records = Records(self.scripts, self.queues.register, self.payloads)
 
     def is_of_parent(self) -> bool:
         """Returns whether this process was forked from the one that made this."""
@@ -110,9 +118,10 @@ class Submission:
     # --- submitting ---
 
     def submit(self, draft: Draft) -> Accepted:
-        """Validates and stores a submission. Raises Refusal."""
+        """Validates and stores a submission. Raises Refusal and PayloadUnavailable."""
         if not self.accepts(draft) and (first := self.check(draft)):
             return first
+        self.keep(draft)
         return self.scripts.run_accepted(self.steps(draft))
 
     def draft(self, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]) -> Draft:
@@ -124,7 +133,7 @@ class Submission:
             value |= json.loads(strict_json.dump({"type": task_type, **plain(options)}))
         request = None
         if key is not None:
-            request = identity(_SUBMITTER.client, key, PATH, {**value, "data": json.loads(text)})
+            request = identity(self.submitter.client, key, PATH, {**value, "data": json.loads(text)})
         trace_parent = _current_traceparent()
         is_plain = plain_type and not (options or request or trace_parent or self.tracing)
         return Draft(new_task_id(), task_type, value, text, request, trace_parent, is_plain)
@@ -135,6 +144,10 @@ class Submission:
         if len(text) > most // 4 and len(text.encode()) > most:
             raise Refusal(refusals.TOO_LARGE, refusals.BODY_TOO_LARGE)
         return text
+
+    def read(self, value: Any) -> Any:
+        """Returns a value as a gateway reads it from a body. Raises Refusal or InvalidJSON when that refuses it."""
+        return json.loads(self._text(value))
 
     def accepts(self, draft: Draft) -> bool:
         """Returns whether a submission is valid for sure, without asking Redis; `check` decides about the rest."""
@@ -166,15 +179,31 @@ class Submission:
             draft.body = read_body(NewTaskBody, draft.value, self.factory.context)
         return draft.body
 
+    def keep(self, draft: Draft) -> None:
+        """Writes the payload of a valid submission, if its data is large. Raises PayloadUnavailable."""
+        if self.payloads.is_large(draft.text):
+            draft.payload = self.payloads.keep(draft.task_id, draft.text.encode())
+
+    def task(self, draft: Draft) -> NewTask:
+        """Validates a submission and returns its task, to be stored by another script. Raises as `submit`."""
+        if not self.accepts(draft):
+            self.check(draft)
+        self.keep(draft)
+        data = draft.payload or draft.text
+        task = self.factory.new(self._body(draft), draft.task_id, self.submitter, data=data)
+        with self.factory.traced(task, draft.trace_parent, "create") as traced:
+            return traced
+
     def steps(self, draft: Draft) -> Steps[Accepted]:
-        """Yields the script calls that store a valid submission, and returns the answer. Raises Refusal."""
+        """Yields the script calls that store a valid submission, after `keep`; returns the answer. Raises Refusal."""
+        data = draft.payload or draft.text
         if draft.plain:
             # The shortest way, which most submissions go: without a model of the task.
             task_type, queue = draft.task_type, self.factory.queue_of(draft.task_type)
-            data = task_data.encode(task_type, draft.text)
+            call = task_data.encode(task_type, data)
             reply = yield (
                 "submit_one",
-                (self.queues.bounds, draft.task_id, queue, task_type, data, *_NO_TERMS),
+                (self.queues.bounds, draft.task_id, queue, task_type, call, *_NO_TERMS, self.extra),
             )
             if state := STATES.get(reply):
                 return Accepted(
@@ -184,7 +213,7 @@ class Submission:
                     queue=queue,
                     warnings=tuple(self.type_cache.warnings(task_type)),
                 )
-        task = self.factory.new(self._body(draft), draft.task_id, _SUBMITTER, data=draft.text)
+        task = self.factory.new(self._body(draft), draft.task_id, self.submitter, data=data)
         with self.factory.traced(task, draft.trace_parent) as traced:
             stored = yield from self._storing(draft, traced)
         if refusal := refusal_of(task, stored):
@@ -209,7 +238,7 @@ class Submission:
     def ended(self, task_id: str, seconds: float) -> Ended | TaskState:
         """Waits at most `seconds` for the end of a task. Returns it, or the state. Raises TaskNotFound."""
         state = self.records.wait(task_id, seconds)
-        return reading.ended(self.records.get(task_id)) if state.ended else state
+        return reading.ended(self.records.end(task_id)) if state.ended else state
 
     def cancel(self, task_id: str, reason: str | None) -> Status:
         """Cancels a task. Raises TaskNotFound, or IllegalTransition if it has ended."""
@@ -251,3 +280,9 @@ def _current_traceparent() -> str | None:
     from taskqueue.shared.observability.tracing import current_traceparent
 
     return current_traceparent()
+
+
+def _user_of(settings: Settings) -> str:
+    """Returns the Redis user of this process; "" without one."""
+    user = unquote(urlsplit(settings.store_url).username or "")
+    return "" if user == "default" else user

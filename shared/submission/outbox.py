@@ -12,7 +12,6 @@ from taskqueue.shared.domain.task import NewTask
 from taskqueue.shared.domain.traceparent import checked
 from taskqueue.shared.stores.queues import Submitted
 from taskqueue.shared.stores.receipts import Receipts
-from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import NewTaskBody, read_body
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.task_factory import Submitter, TaskFactory, not_in_a_batch, refusal_of
@@ -66,7 +65,7 @@ class OutboxReceiver:
             self.factory.type_cache.check(body.type, body.data, since)
             task = self.factory.new(body, body.task_id, submitter, not_in_a_batch)
         except Refusal as refusal:
-            if refusal.kind is refusals.NO_TYPES:
+            if self.factory.type_cache.refuses_all(refusal):
                 raise
             return refusal
         with self.factory.traced(task, checked(body.traceparent), "create") as traced:

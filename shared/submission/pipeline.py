@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -28,27 +29,41 @@ class Pipeline:
         self._call_many = call_many
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._running = 0
+        self._closing = False
 
     async def run(self, steps: Steps[T]) -> T:
         """Runs the script calls of a submission and returns its outcome. Raises what the driver raises."""
         loop, reply = asyncio.get_running_loop(), None
-        while True:
-            try:
-                call = steps.send(reply)
-            except StopIteration as end:
-                outcome: T = end.value
-                return outcome
-            future = loop.create_future()
-            self._start()
-            self._waiting.put((call, future))
-            reply = await future
+        self._running += 1
+        try:
+            while True:
+                try:
+                    call = steps.send(reply)
+                except StopIteration as end:
+                    outcome: T = end.value
+                    return outcome
+                future = loop.create_future()
+                self._start()
+                self._waiting.put((call, future))
+                try:
+                    reply = await future
+                except Exception as error:
+                    steps.throw(error)  # the span of the submission records it
+                    raise
+        finally:
+            self._running -= 1
+            if self._closing:
+                self._waiting.put(None)
 
     def close(self) -> None:
-        """Runs the calls that wait, then stops."""
+        """Waits for the submissions that have begun, whose next calls may depend on a reply, then stops."""
         if self._thread is not None:
+            self._closing = True
             self._waiting.put(None)
             self._thread.join()
             self._thread = None
+            self._closing = False
 
     def _start(self) -> None:
         if self._thread is None:
@@ -56,21 +71,19 @@ class Pipeline:
             self._thread.start()
 
     def _serve(self) -> None:
-        while first := self._waiting.get():
-            batch = [first]
-            stopped = False
-            while len(batch) < _MOST and not stopped:
-                try:
-                    following = self._waiting.get_nowait()
-                except Empty:
-                    break
-                if following is None:
-                    stopped = True
-                else:
-                    batch.append(following)
-            self._run(batch)
-            if stopped:
-                return
+        while not self._closing or self._running:
+            if batch := self._batch():
+                self._run(batch)
+
+    def _batch(self) -> list[_Waiting]:
+        """Waits for a call; returns it with those behind it, or none when it only had to wake up."""
+        batch: list[_Waiting] = []
+        waiting = self._waiting.get()
+        with suppress(Empty):
+            while waiting is not None:
+                batch.append(waiting)
+                waiting = self._waiting.get_nowait() if len(batch) < _MOST else None
+        return batch
 
     def _run(self, batch: Sequence[_Waiting]) -> None:
         outcomes: Sequence[Reply | Exception]
@@ -82,7 +95,7 @@ class Pipeline:
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             by_loop[future.get_loop()].append((future, outcome))
         for loop, settled in by_loop.items():
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_settle, settled)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -12,11 +12,14 @@ from pydantic import ValidationError
 
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
 from taskqueue.shared.submission.direct import Submission
+from taskqueue.shared.submission.many import chunks_of, drafts_of, submit_chunk
+from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.problems import NotInTime, TaskFailed
+from taskqueue.shared.submission.problems import NotInTime, Problem, TaskFailed
 from taskqueue.shared.submission.retries import Retries
 
 T = TypeVar("T")
@@ -71,10 +74,34 @@ class Queue:
         submission made again, directly or over HTTP, returns the first task. Raises TypeError or ValueError for data
         that JSON lacks.
         """
-        submission = self.submission
+        submission, begun = self.submission, time.perf_counter()
         note_what_is_sent()
-        draft = self._retried(partial(submission.draft, task_type, data, idempotency_key, options), BRIEF)
-        return self._retried(partial(submission.submit, draft), BRIEF)
+        try:
+            draft = self._retried(partial(submission.draft, task_type, data, idempotency_key, options), BRIEF)
+            accepted = self._retried(partial(submission.submit, draft), BRIEF)
+        except Exception as error:
+            record(begun, (error,))
+            raise
+        record(begun, (accepted,))
+        return accepted
+
+    def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[Accepted | Problem]:
+        """Submits tasks, as `new_task` returns them, some hundred in each round trip.
+
+        Returns for each, in order, the accepted task or the Problem with which it was refused. When Redis becomes
+        unavailable, the tasks from there on have that Problem, and the first 250 of them may have been stored. Raises
+        TypeError or ValueError for what is not a task or what JSON lacks; then nothing was stored.
+        """
+        submission, begun = self.submission, time.perf_counter()
+        drafts, outcomes = drafts_of(submission, tasks), list[Accepted | Problem]()
+        note_what_is_sent()
+        try:
+            for chunk in chunks_of(drafts):
+                outcomes += self._retried(partial(submit_chunk, submission, chunk), BRIEF)
+        except Problem as problem:
+            outcomes += [problem] * (len(drafts) - len(outcomes))
+        record(begun, outcomes)
+        return outcomes
 
     def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""
@@ -98,7 +125,7 @@ class Queue:
 
     def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
-        return self._retried(partial(self.submission.cancel, task_id, reason), 0.0)
+        return self._retried(partial(self.submission.cancel, task_id, reason), BRIEF)
 
     @property
     def submission(self) -> Submission:
@@ -113,25 +140,22 @@ class Queue:
             try:
                 return call()
             except Exception as error:
-                retries = retries or Retries(patience_of(self.patience, seconds), self.clock)
+                retries = retries or Retries(seconds if self.patience is None else self.patience, self.clock)
                 pause = retries.pause_after(error)
             self.sleep(pause)
 
 
 def settings_for(url: str | None, overrides: dict[str, Any]) -> Settings:
     """Returns the settings of this process with these in their place. Raises ValueError for an invalid one."""
-    settings = load()
     given = {**({"redis_url": url} if url else {}), **overrides}
     try:
+        settings = load()
         return Settings.model_validate({**settings.model_dump(), **given}) if given else settings
     except ValidationError as error:
         mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise ValueError(f"invalid settings of a queue: {'; '.join(mistakes)}") from None
-
-
-def patience_of(given: float | None, usual: float) -> float:
-    """Returns the seconds for which a call is retried; one that is never retried has none."""
-    return usual if given is None or not usual else given
+    except SettingsError as error:
+        raise ValueError(f"invalid settings in the environment: {error}") from None
 
 
 def not_in_time(task_id: str, limit: float | None, state: object) -> NotInTime:

@@ -6,7 +6,16 @@ from datetime import datetime
 
 from taskqueue.shared.domain import task as stored
 from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.submission.answers import Attempt, Dependency, Ended, Error, Progress, TaskDetail
+from taskqueue.shared.domain.step import Step
+from taskqueue.shared.submission.answers import (
+    Attempt,
+    Dependency,
+    Ended,
+    Error,
+    Progress,
+    StoredStep,
+    TaskDetail,
+)
 
 
 def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
@@ -30,6 +39,7 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         if summary.progress
         else None,
         error=_error(summary.error),
+        submitted_by=summary.submitted_by,
         corrupt=summary.corrupt,
         data=found.data,
         result=found.result,
@@ -46,6 +56,8 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
         attempts=tuple(map(_attempt, found.attempts)),
+        awaits=found.awaits,
+        steps=tuple(map(step, found.steps)),
     )
 
 
@@ -70,6 +82,20 @@ def _attempt(made: stored.Attempt) -> Attempt:
         trace_id=made.trace_id,
         app_version=made.app_version,
         logs=made.logs,
+    )
+
+
+def step(made: Step) -> StoredStep:
+    """Returns a stored step."""
+    return StoredStep(
+        name=made.name,
+        kind=made.kind,
+        attempt=made.attempt,
+        tries=made.tries,
+        started_at=made.started_at,
+        ended_at=made.ended_at,
+        seconds=_seconds(made.started_at, made.ended_at),
+        size_bytes=made.size,
     )
 
 

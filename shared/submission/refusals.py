@@ -12,6 +12,8 @@ from taskqueue.shared.errors import (
     IllegalTransition,
     InvalidJSON,
     KeyBelongsToAnother,
+    PayloadUnavailable,
+    QueueFull,
     RequestInProgress,
     StoreRefused,
     StoreUnavailable,
@@ -130,6 +132,12 @@ STORE = Kind(
 STORE_REFUSED = Kind(
     "store-refuses-writes", 503, "Store refuses writes", "Redis is full, read-only or loading: try again later."
 )
+PAYLOAD_STORE = Kind(
+    "payload-store-unavailable",
+    503,
+    "Payload store unavailable",
+    "The store of large data and results cannot be used, or lacks this payload: nothing was changed, try again.",
+)
 NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
 )
@@ -159,11 +167,13 @@ KINDS = (
     CORRUPT,
     STORE,
     STORE_REFUSED,
+    PAYLOAD_STORE,
     NO_TYPES,
     NO_WORKER,
 )
 BODY_TOO_LARGE = (
-    "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit"
+    "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit; "
+    "PAYLOAD_STORE keeps data above PAYLOAD_THRESHOLD out of Redis"
 )
 CHECKS = (INVALID, UNKNOWN_TYPE, NO_TYPES, NO_WORKER)
 """Refusals by validation alone, before the Idempotency-Key is looked up."""
@@ -185,9 +195,8 @@ def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
 def refusal_of(error: Exception) -> Refusal | None:
     """Returns the refusal that answers an error of the stores; None for an error that is not one of these."""
     match error:
-        case StoreUnavailable():
-            kind = STORE_REFUSED if isinstance(error, StoreRefused) else STORE
-            return Refusal(kind, str(error), headers={"Retry-After": str(RETRY_AFTER)})
+        case StoreUnavailable() | PayloadUnavailable():
+            return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)})
         case InvalidJSON():
             return Refusal(INVALID_JSON, str(error))
         case TaskNotFound():
@@ -197,12 +206,19 @@ def refusal_of(error: Exception) -> Refusal | None:
             return Refusal(kind, str(error), task_status=error.about.get("state"))
         case KeyBelongsToAnother():
             return Refusal(KEY_REUSED, str(error))
-        case RequestInProgress():
+        case RequestInProgress() | QueueFull():
+            kind = QUEUE_FULL if isinstance(error, QueueFull) else IN_PROGRESS
             wait = str(error.about.get("seconds", RETRY_AFTER))
-            return Refusal(IN_PROGRESS, str(error), headers={"Retry-After": wait})
+            return Refusal(kind, str(error), headers={"Retry-After": wait})
         case CorruptRecord():
             return Refusal(CORRUPT, str(error))
     return None
+
+
+def _unavailable(error: StoreUnavailable | PayloadUnavailable) -> Kind:
+    if isinstance(error, PayloadUnavailable):
+        return PAYLOAD_STORE
+    return STORE_REFUSED if isinstance(error, StoreRefused) else STORE
 
 
 def unfinished(refusal: Refusal, sent: bool) -> Refusal:

@@ -12,6 +12,7 @@ from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.problems import Problem, problem
 from taskqueue.shared.submission.refusals import Refusal
 
+_STORES = (refusals.STORE, refusals.STORE_REFUSED, refusals.PAYLOAD_STORE)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
@@ -25,18 +26,17 @@ class Retries:
 
     def pause_after(self, error: Exception) -> float:
         """Returns the seconds until the next try. Raises Problem for a final refusal, and unknown errors unchanged."""
-        failure = translation(error) or error
-        refusal = failure if isinstance(failure, Refusal) else refusals.refusal_of(failure)
+        refusal = _refusal_of(error)
         if refusal is None:
             raise error
         seconds = self._pause(refusal) * (1 + random.random() / 4)
-        lasting = isinstance(failure, StoreMisfit) or not _may_pass(refusal)
+        lasting = isinstance(translation(error) or error, StoreMisfit) or not _may_pass(refusal)
         if lasting or self.clock() + seconds > self.until:
             raise problem_of(refusal) from error
         return seconds
 
     def _pause(self, refusal: Refusal) -> float:
-        if "Retry-After" in refusal.headers and refusal.kind not in (refusals.STORE, refusals.STORE_REFUSED):
+        if "Retry-After" in refusal.headers and refusal.kind not in _STORES:
             return float(refusal.headers["Retry-After"])
         pause, self.pause = self.pause, min(2 * self.pause, _LONGEST_PAUSE)
         return pause
@@ -47,6 +47,17 @@ def problem_of(refusal: Refusal) -> Problem:
     if refusal.kind is refusals.STORE:
         refusal = refusals.unfinished(refusal, anything_sent())
     return problem(refusal.kind.status, refusal.problem)
+
+
+def problem_for(error: Exception) -> Problem | None:
+    """Returns the exception of the client for an error of a submission; None for an unknown error."""
+    refusal = _refusal_of(error)
+    return problem_of(refusal) if refusal else None
+
+
+def _refusal_of(error: Exception) -> Refusal | None:
+    failure = translation(error) or error
+    return failure if isinstance(failure, Refusal) else refusals.refusal_of(failure)
 
 
 def _may_pass(refusal: Refusal) -> bool:

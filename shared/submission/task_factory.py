@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.queue_selection import DEFAULT
 from taskqueue.shared.domain.task import (
     BatchPlace,
@@ -20,7 +21,8 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.stores.queues import TOO_MANY_QUEUES, Submitted
+from taskqueue.shared.stores.payloads import Payloads
+from taskqueue.shared.stores.queues import FULL, TOO_MANY_QUEUES, Submitted
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
 from taskqueue.shared.submission.refusals import Refusal
@@ -39,23 +41,33 @@ def not_in_a_batch(item: int | str) -> str:
 
 
 class Submitter(NamedTuple):
-    """Who submits, where callers have names: the client, and the same with its API key."""
+    """Who submits, where callers have names: the client, and the same with its API key.
+
+    `name` is what the task has on record: the client, or the Redis user of a program that submits directly.
+    """
 
     client: str = ""
     by: str = ""
+    name: str = ""
 
 
 class TaskFactory:
     """Validates submissions and creates tasks from them."""
 
     def __init__(
-        self, type_cache: TypeCache, tracing: Tracing | None, default_priority: str, context: Mapping[str, Any]
+        self,
+        type_cache: TypeCache,
+        tracing: Tracing | None,
+        default_priority: str,
+        context: Mapping[str, Any],
+        payloads: Payloads,
     ) -> None:
         """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given."""
         self.type_cache = type_cache
         self.tracing = tracing
         self.default_priority = default_priority
         self.context = context
+        self.payloads = payloads
 
     def queue_of(self, task_type: str, *named: str | None) -> str:
         """Returns the first queue named, else that of the type, else the default priority."""
@@ -108,16 +120,16 @@ class TaskFactory:
         submitter: Submitter,
         find: Find = not_in_a_batch,
         batch: BatchPlace | None = None,
-        data: str | None = None,
+        data: str | PayloadReference | None = None,
     ) -> NewTask:
-        """Returns the task of a body whose data is valid; `data` is its JSON text, if known.
+        """Returns the task of a body whose data is valid; `data` is its JSON text or payload, if known.
 
-        Raises Refusal for a parent that is not in the batch.
+        Raises Refusal for a parent that is not in the batch, and PayloadUnavailable.
         """
         return NewTask(
             id=task_id,
             type=body.type,
-            data=strict_json.dump(body.data) if data is None else data,
+            data=self.payloads.data_of(task_id, strict_json.dump(body.data)) if data is None else data,
             queue=self.queue_of(body.type, body.queue, body.priority),
             delay=_duration(body.delay),
             run_at=body.run_at,
@@ -132,6 +144,7 @@ class TaskFactory:
             limit_key=body.limit_key,
             fair_key=body.fair_key,
             webhook=webhook_of(body.webhook) if body.webhook else None,
+            submitted_by=submitter.name,
         )
 
 
@@ -216,11 +229,8 @@ def no_parent(task: NewTask, missing: str) -> Refusal:
 
 def queue_full(queue: str) -> Refusal:
     """Returns the refusal of a task for a full queue."""
-    return Refusal(
-        refusals.QUEUE_FULL,
-        f"queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue",
-        headers={"Retry-After": str(refusals.RETRY_AFTER)},
-    )
+    headers = {"Retry-After": str(refusals.RETRY_AFTER)}
+    return Refusal(refusals.QUEUE_FULL, FULL.format(queue=queue), headers=headers)
 
 
 def _duration(seconds: float | None) -> timedelta | None:

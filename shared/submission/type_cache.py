@@ -16,7 +16,7 @@ from typing import Any
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
 from taskqueue.shared.domain.json_schema import Validator, compile_schema
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.domain.task import INTERNAL_TYPES
 from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.refusals import Refusal
@@ -55,11 +55,25 @@ class CheckedType:
                 refusals.NO_TYPES,
                 f"the schema published for {self.offer.name!r} cannot be compiled: the log says why",
             )
-        raise refusals.invalid(list(_mistakes(usable[0], data)))
+        raise invalid_data(usable[0], data)
 
     def accepts(self, data: Any) -> bool:
         """Returns whether a version accepts the data."""
         return any(each.validator is not None and each.validator.is_valid(data) for each in self.versions)
+
+
+def invalid_data(version: CheckedVersion, data: Any) -> Refusal:
+    """Returns the refusal of data that a version does not accept."""
+    return refusals.invalid(list(_mistakes(version, data)))
+
+
+def unknown_type(name: str, known: Sequence[str]) -> Refusal:
+    """Returns the refusal of a type that is not among those `known`."""
+    unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"
+    detail = f"{unknown}: use one of {validation_messages.choices(known)}"
+    return refusals.invalid(
+        [refusals.field_error(("type",), detail)], refusals.UNKNOWN_TYPE, known_types=list(known[:200])
+    )
 
 
 def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
@@ -103,7 +117,7 @@ class TypeCache:
         try:
             self._find(name).check(data)
         except Refusal:
-            if name == WEBHOOK_TYPE or (since is not None and self.read_at >= since):
+            if name in INTERNAL_TYPES or (since is not None and self.read_at >= since):
                 raise
             self._read_again(self.read_at)
             self._find(name).check(data)
@@ -123,7 +137,7 @@ class TypeCache:
         return found.accepts(data) and not (self.refuse_without_worker and found.offer.is_gone(self.types.now))
 
     def _find(self, name: str) -> CheckedType:
-        found = self._known(name) if name != WEBHOOK_TYPE else None
+        found = self._known(name) if name not in INTERNAL_TYPES else None
         if found is None:
             raise self._unknown(name)
         if self.refuse_without_worker and found.offer.is_gone(self.types.now):
@@ -135,9 +149,10 @@ class TypeCache:
         return found
 
     def _known(self, name: str) -> CheckedType | None:
-        found = self.checked.get(name)
+        checked = self.checked  # which another thread may replace meanwhile
+        found = checked.get(name)
         if found is None and (offer := self.types.find(name)):
-            found = self.checked[name] = CheckedType(offer, tuple(filter(None, map(self._compiled, offer.versions))))
+            found = checked[name] = CheckedType(offer, tuple(filter(None, map(self._compiled, offer.versions))))
         return found
 
     def _compiled(self, version: str) -> CheckedVersion | None:
@@ -147,16 +162,20 @@ class TypeCache:
         return found
 
     def names(self) -> list[str]:
-        """Returns all known names except that of webhook deliveries, which is internal."""
+        """Returns all known names except the internal ones."""
         self._keep_fresh()
-        return [each for each in self.types.names() if each != WEBHOOK_TYPE]
+        return [each for each in self.types.names() if each not in INTERNAL_TYPES]
+
+    def refuses_all(self, refusal: Refusal) -> bool:
+        """Returns whether a refusal is for want of any types, so that it applies to every task."""
+        return refusal.kind is refusals.NO_TYPES and not self.names()
 
     def offers(self) -> Iterator[tuple[TaskType, Offer]]:
         """Yields the newest version of every type by name, with its availability."""
         self._keep_fresh()
         for each in self.types.known():
             offer = self.types.find(each.name)
-            if offer and each.name != WEBHOOK_TYPE:
+            if offer and each.name not in INTERNAL_TYPES:
                 yield each, offer
 
     def queue_of(self, name: str) -> str | None:
@@ -205,11 +224,7 @@ class TypeCache:
         known = self.names()
         if not known:
             return Refusal(refusals.NO_TYPES, f"{NO_TYPES}, then send this again", headers={"Retry-After": "5"})
-        unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"
-        detail = f"{unknown}: use one of {validation_messages.choices(known)}"
-        return refusals.invalid(
-            [refusals.field_error(("type",), detail)], refusals.UNKNOWN_TYPE, known_types=known[:200]
-        )
+        return unknown_type(name, known)
 
 
 def _validator(published: TaskType) -> Validator | None:

@@ -84,7 +84,9 @@ def _task_id(value: str) -> str:
     return value
 
 
-def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
+def one_of(words: type[StrEnum]) -> Callable[[str], str]:
+    """Returns a validator of the words of an enumeration."""
+
     def check(value: str) -> str:
         if value not in list(words):
             raise ValueError(f"must be one of {choices(list(words))}, got {shown(value)}")
@@ -127,9 +129,9 @@ QueueName = Annotated[
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
 Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]
 TaskId = Annotated[str, AfterValidator(_task_id), WithJsonSchema({"type": "string", "pattern": f"^{TASK_ID.pattern}$"})]
-OnWord = Annotated[str, AfterValidator(_one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
+OnWord = Annotated[str, AfterValidator(one_of(On)), WithJsonSchema({"enum": [each.value for each in On]})]
 OnParentFailureWord = Annotated[
-    str, AfterValidator(_one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
+    str, AfterValidator(one_of(OnParentFailure)), WithJsonSchema({"enum": [each.value for each in OnParentFailure]})
 ]
 LimitKey = Annotated[
     str, AfterValidator(_limit_key), WithJsonSchema({"type": "string", "pattern": f"^{LIMIT_KEY.pattern}$"})

@@ -111,14 +111,18 @@ class TaskQueueBackend(BaseTaskBackend):
         )
 
     def _submit_options(self, task: Task[..., Any]) -> Options:
+        """Returns the options of a task: its own, and those of TASK_OPTIONS that they do not replace."""
         options = self.task_options.copy()
         if TAG.fullmatch(task.module_path):  # all have the same two types: by this they are told apart
             options["tags"] = [*(options.get("tags") or ()), task.module_path]
         if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
+            options.pop("priority", None)
             options["queue"] = task.queue_name
         elif priority := self._priority(task):
+            options.pop("queue", None)
             options["priority"] = priority
         if task.run_after is not None:
+            options.pop("delay", None)
             options["run_at"] = _aware(task.run_after)
         return options
 

@@ -21,7 +21,7 @@ def start(part: str) -> NoReturn:
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns the environment of a part: TASKQUEUE of Django's settings, overridden by the given environment."""
     given = os.environ if given is None else given
-    configured = {name: str(value) for name, value in getattr(settings, "TASKQUEUE", {}).items()}
+    configured = {name: _text(value) for name, value in getattr(settings, "TASKQUEUE", {}).items()}
     merged = {**configured, **given}
     modules = [name for name in merged.get("TASK_MODULES", "").split(",") if name]
     merged["TASK_MODULES"] = ",".join(dict.fromkeys([*modules, HANDLERS]))
@@ -29,3 +29,7 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     paths = [os.path.abspath(sys.path[0]), merged.get("PYTHONPATH", "")]
     merged["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return merged
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

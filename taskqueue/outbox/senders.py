@@ -42,7 +42,7 @@ class GatewaySender:
 
 
 class DirectSender:
-    """Sends rows to Redis, as a gateway on it would."""
+    """Sends rows to Redis, as a gateway on it would: with the same limits, and the same refusals."""
 
     def __init__(self, url: str) -> None:
         from taskqueue.shared.stores.receipts import Receipts
@@ -57,9 +57,16 @@ class DirectSender:
         self.receiver = OutboxReceiver(self.submission.factory, receipts)
 
     def send(self, rows: Sequence[Row], settled: Sequence[str]) -> list[Item]:
+        from taskqueue.shared.submission.retries import problem_for
         from taskqueue.shared.submission.task_factory import Submitter
 
-        items, _ = self.receiver.receive(list(map(_body, rows)), settled, Submitter())
+        try:
+            values = self.submission.read({"rows": list(map(_body, rows))})["rows"]
+            items, _ = self.receiver.receive(values, settled, Submitter())
+        except Exception as error:
+            if problem := problem_for(error):
+                raise problem from error
+            raise
         return [*items]
 
     def close(self) -> None:

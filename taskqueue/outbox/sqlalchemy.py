@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, overload
 
 from sqlalchemy import (
     BigInteger,
@@ -27,16 +27,21 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.dialects.mysql import MEDIUMTEXT
 from sqlalchemy.orm import Session, registry, scoped_session
 
 from taskqueue.outbox.rows import TABLE, Backlog, RefusedRow, Row, RowState, new_row
 from taskqueue.worker.handlers.task_function import Submission
 
+if TYPE_CHECKING:  # needs greenlet, which SQLAlchemy 2.1 does not bring along
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+
 P = ParamSpec("P")
-AnySession = Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]
+AnySession: TypeAlias = "Session | AsyncSession | scoped_session[Any] | async_scoped_session[Any]"
 _LOCKING = frozenset({"postgresql", "mysql", "mariadb"})
 """Dialects of databases with SELECT ... FOR UPDATE SKIP LOCKED."""
+_LONG_TEXT = Text().with_variant(MEDIUMTEXT(), "mysql", "mariadb")
+"""Has room for the largest task: TEXT of MySQL holds 64 kB."""
 
 
 def outbox_table(metadata: MetaData) -> Table:
@@ -47,12 +52,15 @@ def outbox_table(metadata: MetaData) -> Table:
         Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
         Column("task_id", String(26), nullable=False, unique=True),
         Column("type", String(100), nullable=False),
-        Column("task", Text, nullable=False),
+        Column("task", _LONG_TEXT, nullable=False),
         Column("traceparent", String(55)),
         Column("created_at", DateTime(timezone=True), nullable=False),
         Column("state", String(8), nullable=False, server_default=RowState.WAITING),
         Column("error", Text),
         Index(f"{TABLE}_in_order", "state", "position"),
+        # Older servers have Latin-1 by default, which holds neither every type nor every reason.
+        mysql_charset="utf8mb4",
+        mariadb_charset="utf8mb4",
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
-from sqlalchemy.orm import Session, SessionTransaction, scoped_session
-from sqlalchemy.util import await_only
+from sqlalchemy.orm import Session, SessionTransaction
 
 from taskqueue.outbox.sqlalchemy import AnySession
 from taskqueue.worker.handlers.task_function import Submission
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,11 @@ def submit_on_commit(session: AnySession, task: Submission[P], /, *args: P.args,
     outbox for tasks that must not get lost.
     """
     submit: Callable[[], Any] = task.prepare(*args, **kwargs)
-    own = session() if isinstance(session, scoped_session | async_scoped_session) else session
-    if isinstance(own, AsyncSession):
-        # The commit of such a session runs where a coroutine can be awaited.
-        _pending(own.sync_session).add(lambda: await_only(task.submit_async(*args, **kwargs)))
-    else:
+    own: Session | AsyncSession = session() if callable(session) else session  # scoped sessions return theirs
+    if isinstance(own, Session):
         _pending(own).add(submit)
+    else:
+        _pending(own.sync_session).add(lambda: _awaited(task.submit_async(*args, **kwargs)))
 
 
 @dataclass(slots=True)
@@ -80,6 +80,13 @@ def _pending(session: Session) -> _Pending:
         session.info[_KEY] = _Pending(session)
     pending: _Pending = session.info[_KEY]
     return pending
+
+
+def _awaited(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Awaits a coroutine in the commit of an AsyncSession, which runs where that is possible."""
+    from sqlalchemy.util import await_only
+
+    await_only(coroutine)
 
 
 def _submit(submit: Callable[[], Any]) -> None:

@@ -25,8 +25,8 @@ _PARTS = {"worker": "WORKER_METRICS_PORT", "housekeeper": "HOUSEKEEPER_METRICS_P
 """With the settings of their ports. A gateway is ready once a worker has published its types."""
 _QUICK = {"GATEWAY_PROCESSES": "1", "WORKER_EXECUTORS": "2", "INITIAL_RETRY_DELAY": "0.1", "DRAIN_GRACE": "1"}
 """Settings for tests; the environment overrides them."""
-_LEFT_OUT = ("REDIS_", "API_KEYS")
-"""Settings of the environment that do not apply: the system has a Redis and a gateway of its own."""
+_LEFT_OUT = ("REDIS_", "API_KEYS", "HISTORY_", "ALERT_")
+"""Settings of the environment that do not apply: the system has stores and a gateway of its own, without alerts."""
 _READY_WITHIN = 60.0
 _ENDED_WITHIN = 30.0
 _STOPPED_WITHIN = 10.0

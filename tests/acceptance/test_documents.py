@@ -181,10 +181,10 @@ def test_the_hooks_of_their_page_run(running: Product) -> None:
 
 def test_the_program_of_direct_submission_prints_what_is_shown(running: Product) -> None:
     code = python(GUIDES / "direct-submission.md", "# direct.py")
-    there = code.replace("redis://localhost:6379/0", running.redis_url)
+    there = {**os.environ, "REDIS_URL": running.redis_url}
     shown = re.findall(r"print\(.*\)  # (.*)", code)
     done = subprocess.run(
-        [sys.executable, "-c", there], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, env=there, capture_output=True, text=True, timeout=60, check=True
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)
@@ -222,9 +222,14 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "modules", "passed"), [("flask.md", "taskqueue.flask.worker", 3), ("fastapi.md", "shop.tasks", 2)]
+    ("page", "modules", "passed"),
+    [
+        ("flask.md", "taskqueue.flask.worker", 3),
+        ("fastapi.md", "shop.tasks", 2),
+        ("moving-from-celery.md", "shop.tasks", 2),
+    ],
 )
-def test_the_tests_of_a_page_about_a_web_framework_pass(tmp_path: Path, page: str, modules: str, passed: int) -> None:
+def test_the_tests_of_a_page_with_an_application_pass(tmp_path: Path, page: str, modules: str, passed: int) -> None:
     (tmp_path / "shop").mkdir()
     for block in re.findall(r"```python\n(# .*?)```", (GUIDES / page).read_text(), re.DOTALL):
         name = re.match(r"# ([\w/]+\.py)", block)[1]  # type: ignore[index]

@@ -118,6 +118,12 @@ def test_what_the_parts_show_about_the_product_is_seen_somewhere(exported: Names
 
 
 RARELY = {
+    "taskqueue_history_failures",
+    "taskqueue_history_lost",
+    "taskqueue_history_removed",
+    "taskqueue_history_stored",
+    "taskqueue_history_unreadable",
+    "taskqueue_history_waiting",
     "taskqueue_housekeeper_elections",
     "taskqueue_housekeeper_info",
     "taskqueue_housekeeper_leader_term",

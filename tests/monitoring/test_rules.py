@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from taskqueue.shared.alerts import rules
 from tests.monitoring.promtool import FOLDER, promtool
 from tests.support.harness import ROOT
 
@@ -79,7 +80,7 @@ def test_in_kubernetes_every_part_is_a_target_under_its_own_name(tmp_path: Path)
 def test_both_configurations_have_the_same_jobs_and_rules() -> None:
     compose, kubernetes = read(ROOT / "prometheus.yml"), read(FOLDER / "prometheus.yml")
     named = {each["job_name"] for each in compose["scrape_configs"]}
-    assert named == {"gateway", "worker", "housekeeper", "dashboard", "prometheus"}
+    assert named == {"gateway", "worker", "housekeeper", "dashboard", "relay", "prometheus"}
     assert {Path(name).name for name in compose["rule_files"]} == set(kubernetes["rule_files"])
 
 
@@ -97,7 +98,17 @@ def test_every_alert_says_how_bad_it_is_what_it_is_about_and_where_to_read_on() 
         assert ROOT / path == RUNBOOK
         assert section == alert["alert"].lower()
         assert section in headings
-    assert headings == {alert["alert"].lower() for alert in alerts()}
+    assert headings == {alert["alert"].lower() for alert in alerts()} | {name.lower() for name in built_in()}
+
+
+def built_in() -> set[str]:
+    """The names of the rules that need no Prometheus."""
+    return set(re.findall(r'"(TaskQueue\w+)"', Path(rules.__file__ or "").read_text()))
+
+
+def test_every_built_in_rule_has_a_section_in_the_runbook() -> None:
+    headings = set(re.findall(r"^## (TaskQueue\w+)$", RUNBOOK.read_text(), re.MULTILINE))
+    assert "TaskQueueWorkerSilent" in built_in() <= headings
 
 
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:

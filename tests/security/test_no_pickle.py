@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from rq import Queue
 
 from taskqueue.shared.domain.task import TaskState
 from tests.support.harness import System, free_port, running_system, wait_until
@@ -32,6 +33,7 @@ def refuse(*given, **named):
 
 class Unpickler:
     __init__ = refuse
+    dispatch = {}
 
 for module in (pickle, _pickle):
     module.load = module.loads = refuse
@@ -109,7 +111,8 @@ def test_planted_pickles_are_never_loaded(guarded: System, tmp_path: Path) -> No
     dead = guarded.submit("echo", "2")
     plant_in_task(guarded.redis, planted, evil)
     guarded.redis.hset(keys.rq_job(dead), "data", evil)
-    guarded.start_worker()
+    job = Queue("imports", connection=guarded.redis).enqueue("operator.add", Planted(fired), 1)
+    guarded.start_worker(RQ_QUEUES="imports", RQ_ALLOW="operator.*")
     guarded.start_housekeeper()
     guarded.start("gateway", GATEWAY_PORT=str(gateway), GATEWAY_PROCESSES="1")
     guarded.start("dashboard", DASHBOARD_PORT=str(dashboard))
@@ -120,6 +123,7 @@ def test_planted_pickles_are_never_loaded(guarded: System, tmp_path: Path) -> No
 
     assert guarded.ended(planted).summary.state is TaskState.FAILED
     assert guarded.ended(dead).summary.state is TaskState.FAILED
+    wait_until(lambda: guarded.redis.hget(job.key, "status") == b"failed", "the pickled job is refused")
     honest = guarded.submit("echo", '"still here"')
     assert guarded.ended(honest).summary.state is TaskState.COMPLETED
     for address in (*ADDRESSES, f"/tasks/{planted}", f"/tasks/{dead}", f"/tasks/{planted}/result"):

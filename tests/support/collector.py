@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -44,6 +45,20 @@ class Span:
     scope: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A log line as it arrived; `trace` is "" for none."""
+
+    service: str
+    instance: str
+    logger: str
+    level: str
+    text: str
+    trace: str
+    about: dict[str, Any]
+    resource: dict[str, Any]
+
+
 @dataclass
 class Collector:
     """What was sent, and a server that takes it."""
@@ -51,6 +66,7 @@ class Collector:
     protocol: str = "http/protobuf"
     port: int = 0
     spans: list[Span] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._stop: Callable[[], None] = lambda: None
@@ -91,6 +107,24 @@ class Collector:
             for scope in resource.scope_spans:
                 self.spans += [_span(each, about, scope.scope.name) for each in scope.spans]
 
+    def take_lines(self, request: Any) -> None:
+        for resource in request.resource_logs:
+            about = _values(resource.resource.attributes)
+            for scope in resource.scope_logs:
+                self.lines += [
+                    LogLine(
+                        service=about["service.name"],
+                        instance=about.get("service.instance.id", ""),
+                        logger=scope.scope.name,
+                        level=each.severity_text,
+                        text=each.body.string_value,
+                        trace=each.trace_id.hex(),
+                        about=_values(each.attributes),
+                        resource=about,
+                    )
+                    for each in scope.log_records
+                ]
+
     def _start_http(self) -> None:
         collector = self
 
@@ -98,7 +132,10 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 text = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-                collector.take(ExportTraceServiceRequest.FromString(text))
+                if self.path.endswith("/v1/logs"):  # Loki has it below /otlp
+                    collector.take_lines(ExportLogsServiceRequest.FromString(text))
+                else:
+                    collector.take(ExportTraceServiceRequest.FromString(text))
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

@@ -1,4 +1,4 @@
-"""Databases for tests of the outbox: SQLite always, and the server of TEST_POSTGRESQL_URL where it is given."""
+"""Databases for tests of the outbox: SQLite, and the servers of TEST_POSTGRESQL_URL and TEST_MYSQL_URL if given."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from sqlalchemy import Engine, create_engine, event, text
 
 POSTGRESQL = os.environ.get("TEST_POSTGRESQL_URL", "")
 """Such as postgresql+psycopg://user@/base; its outbox is dropped and made again by each test."""
-DATABASES = ("sqlite", *(("postgresql",) if POSTGRESQL else ()))
+MYSQL = os.environ.get("TEST_MYSQL_URL", "")
+"""Such as mysql+pymysql://root@127.0.0.1/base, also for MariaDB; with its driver installed."""
+_SERVERS = {"postgresql": POSTGRESQL, "mysql": MYSQL}
+DATABASES = ("sqlite", *(name for name, url in _SERVERS.items() if url))
 
 
 def url_of(database: str, folder: Path) -> str:
-    return POSTGRESQL if database == "postgresql" else f"sqlite:///{folder / 'shop.db'}"
+    return _SERVERS.get(database) or f"sqlite:///{folder / 'shop.db'}"
 
 
 def empty_database(database: str, folder: Path) -> Iterator[Engine]:

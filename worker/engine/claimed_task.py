@@ -56,6 +56,8 @@ class ClaimedTask:
     """Whether a concurrent executor runs it here."""
     suspicions: int = 0
     """How often an executor died that ran it beside others."""
+    rq_job: tuple[Any, ...] = ()
+    """Of a task that was made of an RQ job: what a `ClaimedJob` is made of."""
 
     def lose(self) -> int:
         """Marks the lease as lost; returns 1 the first time, else 0, so that it is counted once."""
@@ -98,6 +100,8 @@ class ClaimedTask:
             self.limit,
             self.queue,
             self.parent_results,
+            self.rq_job,
+            self.token,
         )
 
     @property
@@ -158,6 +162,7 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
             sent_at + lease,
             parent_results=row[12],
             suspicions=row[13] if len(row) > 13 else 0,  # the gateway of the version before sends none
+            rq_job=(received_us, *row[14]) if len(row) > 14 else (),
         )
         for row in reply[3]
     ]

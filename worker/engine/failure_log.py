@@ -24,6 +24,7 @@ _EVENTS = {
     "retrying": (logging.WARNING, "🔄 retry scheduled"),
     "failed": (logging.ERROR, "dead letter"),
     "cancelled": (logging.INFO, "attempt cancelled"),
+    "scheduled": (logging.INFO, "task suspended"),
 }
 """By the state that the task got."""
 _RETURNED = {

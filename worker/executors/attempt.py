@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.payload import PayloadReference, encode_result
 from taskqueue.shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from taskqueue.shared.observability import tracing
+from taskqueue.shared.stores.payloads import Payloads
 from taskqueue.shared.stores.task_types import version_of
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.attempt_record import attempt_record
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.worker.durable.replay import Replay
     from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
     from taskqueue.worker.executors.tracing import AttemptSpan
     from taskqueue.worker.handlers.registry import Handler
@@ -59,7 +63,9 @@ class Attempts:
         self.hooked = HOOKS.of_tasks
         self.outcomes = Outcomes(settings, [__file__, *runner_files])
         self.spans = AttemptSpans(settings, worker, lambda data: self.send((ipc.SPAN, data)))
+        self.payloads = Payloads.of(settings)
         self.max_log_bytes = settings.max_log_bytes
+        self.step_limits = (settings.max_steps, settings.max_steps_bytes, settings.max_output_bytes)
 
     def on_line(self, number: int, line: str) -> None:
         """Sends a line of an attempt's log at once, in case this process dies."""
@@ -112,6 +118,11 @@ class Attempt:
         """Returns whether its handler is a plain function that runs in a thread."""
         return self.handler is not None and self.handler.threads
 
+    @property
+    def may_wait(self) -> bool:
+        """Returns whether `prepared` may wait for a payload."""
+        return task_data.may_refer(self.assignment.data)
+
     def begin(self) -> None:
         """Sets the current task and begins the span. Raises CorruptRecord."""
         assignment = self.assignment
@@ -126,21 +137,35 @@ class Attempt:
             failures=assignment.failures,
             worker=self.attempts.worker,
             traceparent=traceparent if isinstance(traceparent, str) else None,
-            parent_results=read_parent_results(assignment.parent_results),
+            parent_results=read_parent_results(assignment.parent_results, self.attempts.payloads.load),
             recorder=self.recorder,
+            rq_job=assignment.rq_job,
             open_locks=locking.in_redis,
+            open_replay=self.open_replay,
         )
         current.set(self.task)
+
+    def open_replay(self) -> Replay:
+        """Returns the steps of the task."""
+        from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
+
+        steps = in_redis(self.assignment.id.decode(), self.assignment.token, *self.attempts.step_limits)
+        is_async = self.handler is not None and self.handler.is_async
+        outcomes = self.attempts.outcomes
+        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, self.assignment.attempt, is_async)
 
     def call(self) -> Any:
         """Returns what the handler returns: a coroutine function its coroutine.
 
-        Raises UnknownTaskType, InvalidData, CorruptRecord, and whatever the handler raises.
+        Raises the errors of `prepared`, and whatever the handler raises.
         """
         return self.prepared()()
 
     def prepared(self) -> Callable[[], Any]:
-        """Returns the call of the handler with validated data. Raises UnknownTaskType, InvalidData, CorruptRecord."""
+        """Returns the call of the handler with validated data.
+
+        Raises UnknownTaskType, InvalidData, CorruptRecord, PayloadUnavailable.
+        """
         parsed(self.assignment.retry, "retry policy")
         if self.handler is None:
             known = ", ".join(sorted(self.attempts.handlers))
@@ -149,6 +174,8 @@ class Attempt:
                 f"it has: {known}"
             )
         data = task_data.decode(self.name, self.assignment.data)
+        if isinstance(data, PayloadReference):
+            data = self.attempts.payloads.load(data)
         try:
             arguments = self.handler.read(data)
         except ValidationError as error:
@@ -158,6 +185,15 @@ class Attempt:
     def result(self, value: object) -> bytes:
         """Returns a handler's result for its report. Raises ResultNotSerializable or ResultTooLarge."""
         return self.attempts.outcomes.result(value)
+
+    def is_large(self, result: bytes) -> bool:
+        """Returns whether a result becomes a payload."""
+        payloads = self.attempts.payloads
+        return payloads.store is not None and payloads.is_large(base64.b64decode(result))
+
+    def keep_result(self, result: bytes) -> bytes:
+        """Writes a result as a payload and returns the reference for its report. Raises PayloadUnavailable."""
+        return encode_result(self.attempts.payloads.keep(self.assignment.id.decode(), base64.b64decode(result)))
 
     def judged(self, result: bytes | BaseException) -> AttemptOutcome:
         """Decides how the attempt ended, for its hooks. Nothing that happens later changes that."""
@@ -193,7 +229,7 @@ class Attempt:
         )
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
         if isinstance(result, bytes):
-            return outcomes.completed(assignment.number, record, result, run_us)
+            return outcomes.completed(assignment.number, record, result, run_us, self.recorder.job_end)
         refuses = self.handler.published() if self.handler and isinstance(result, InvalidData) else None
         version = version_of(refuses.entry, refuses.concurrent) if refuses else ""
         return outcomes.failed(assignment, result, record, run_us, self.judgement or self._judge(result), version)

@@ -1,8 +1,8 @@
 """An executor's process: it runs handlers for as long as its worker lives.
 
-It has no connection to Redis. Tasks arrive through one pipe and outcomes leave by another
-(`taskqueue.worker.executors.ipc`); the worker holds the leases, so a handler that is stuck in C code loses only its own
-time limit.
+It has no connection to Redis, unless handlers use locks or steps. Tasks arrive through one pipe and outcomes leave by
+another (`taskqueue.worker.executors.ipc`); the worker holds the leases, so a handler that is stuck in C code loses only
+its own time limit.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
         settings.log_format,
         instance=worker,
         app_version=settings.app_version,
+        export=settings.log_export,
         context=log_context,
     )
     try:

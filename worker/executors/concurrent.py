@@ -238,15 +238,10 @@ class ConcurrentExecutor:
             _running.set(running)
             if running.interruption is not None:
                 raise running.interruption
-            if self.attempts.hooked:
-                value = await self._run_after_hooks(running)
-            elif attempt.in_thread:
-                value = await self._in_thread(running, attempt.call)
-            else:
-                value = attempt.call()
-                if attempt.handler is not None and attempt.handler.is_async:
-                    value = await value
-            result = attempt.result(value)
+            run = self._run_after_hooks if self.attempts.hooked else self._run_handler
+            result = attempt.result(await run(running))
+            if attempt.is_large(result):
+                result = await self._in_thread(running, attempt.keep_result, result)
         except BaseException as error:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             if running.closing:
                 return
@@ -254,6 +249,13 @@ class ConcurrentExecutor:
         if attempt.hooked:
             await self._run_last_hooks(running, result)
         self._end(running, result)
+
+    async def _run_handler(self, running: Running) -> Any:
+        attempt = running.attempt
+        if attempt.in_thread:
+            return await self._in_thread(running, attempt.call)
+        value = (await self._prepared(running))()
+        return await value if attempt.handler is not None and attempt.handler.is_async else value
 
     def _end(self, running: Running, result: bytes | BaseException) -> None:
         running.ending = True
@@ -265,7 +267,7 @@ class ConcurrentExecutor:
     async def _run_after_hooks(self, running: Running) -> Any:
         """Runs the `before_task` hooks and the handler; returns what the handler returns."""
         attempt = running.attempt
-        call = await self._in_thread(running, attempt.prepared) if attempt.in_thread else attempt.prepared()
+        call = await self._prepared(running)
         attempt.hooked = True
         for hook in hooks.HOOKS.before_task:
             with hook.guarded((*hooks.ENDS_ATTEMPT, LoopBlocked, WorkerStops)):
@@ -276,6 +278,12 @@ class ConcurrentExecutor:
             return await self._in_thread(running, call)
         value = call()
         return await value if attempt.handler is not None and attempt.handler.is_async else value
+
+    async def _prepared(self, running: Running) -> Callable[[], Any]:
+        """Returns the call of the handler; a payload is read in a thread, as the loop must not wait for it."""
+        prepared = running.attempt.prepared
+        in_thread = running.attempt.in_thread or running.attempt.may_wait
+        return await self._in_thread(running, prepared) if in_thread else prepared()
 
     async def _run_last_hooks(self, running: Running, result: bytes | BaseException) -> None:
         if os.getpid() != self.pid:

@@ -43,7 +43,8 @@ class Assignment(NamedTuple):
     """A task assigned to an executor. Times in microseconds; `limit` in seconds.
 
     `data` is as stored (`taskqueue.shared.domain.task_data`); local mode gives plain JSON.
-    `parent_results` are the parents' results from the claim (JSON, empty for none).
+    `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is what it brought of an
+    RQ job. `token` is that of the lease.
     """
 
     number: int
@@ -58,6 +59,8 @@ class Assignment(NamedTuple):
     limit: float
     queue: bytes = b""
     parent_results: bytes = b""
+    rq_job: tuple[Any, ...] = ()
+    token: str = ""
 
 
 class EndedAttempt(NamedTuple):

@@ -22,13 +22,23 @@ from taskqueue.shared.domain import failure_fingerprint, strict_json
 from taskqueue.shared.domain.clock import to_us
 from taskqueue.shared.domain.decode import UNREADABLE
 from taskqueue.shared.domain.retry import Changes, RetryPolicy, RetryRules
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.errors import CorruptRecord, InvalidJSON
+from taskqueue.shared.domain.task import SUSPENDED, Outcome, TaskState
+from taskqueue.shared.errors import CorruptRecord, InvalidJSON, TooManyChildren, TooManySteps
 from taskqueue.shared.redis.client import text
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.handlers import registry
 from taskqueue.worker.handlers.registry import Handler
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from taskqueue.worker.handlers.signals import (
+    ChildFailed,
+    DuplicateStep,
+    GiveUp,
+    RetryLater,
+    SignalTimeout,
+    StepFailed,
+    TaskCancelled,
+    TaskSuspended,
+    TimeLimitExceeded,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +65,20 @@ class InvalidData(Exception):
     """The data does not fit the handler's parameters."""
 
 
-FINAL = (GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord)
+FINAL = (
+    *(GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord),
+    *(StepFailed, ChildFailed, SignalTimeout, DuplicateStep, TooManySteps, TooManyChildren),
+)
 """Errors that a retry cannot fix."""
 _OUTCOMES = {TimeLimitExceeded: Outcome.TIMED_OUT, TaskCancelled: Outcome.CANCELLED}
 _NULL = base64.b64encode(b"null")
 
 
 class Judgement(NamedTuple):
-    """The outcome of a failed attempt, what the task becomes, and the microseconds until its next attempt."""
+    """The outcome of a failed attempt, what the task becomes, and the microseconds until its next attempt.
+
+    For a task that sleeps, which becomes scheduled, `delay_us` is the instant of its next attempt.
+    """
 
     outcome: Outcome
     state: TaskState
@@ -84,19 +100,22 @@ class Outcomes:
 
     def result(self, value: object) -> bytes:
         """Returns a handler's result for RQ's stream. Raises ResultNotSerializable or ResultTooLarge."""
-        if value is None:
-            return _NULL
+        return _NULL if value is None else base64.b64encode(self.json(value, "the handler", "the result"))
+
+    def json(self, value: object, who: str, what: str) -> bytes:
+        """Returns what a handler, or a step of it, returned as JSON. Raises the errors of `result`, in these words."""
         try:
             text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultNotSerializable(
-                f"the handler returned {failure_fingerprint.class_name(value)}, which has no JSON form ({error}): "
+                f"{who} returned {failure_fingerprint.class_name(value)}, which has no JSON form ({error}): "
                 "return text, numbers, lists, mappings, dataclasses or pydantic models"
             ) from error
         if len(text) > self.max_result_bytes:
             too_large = ResultTooLarge(
-                f"the result has {len(text)} bytes as JSON, at most {self.max_result_bytes} are allowed: "
-                "store it elsewhere and return its location, or raise MAX_RESULT_BYTES"
+                f"{what} has {len(text)} bytes as JSON, at most {self.max_result_bytes} are allowed: "
+                "store it elsewhere and return its location, or raise MAX_RESULT_BYTES; PAYLOAD_STORE keeps results "
+                "above PAYLOAD_THRESHOLD out of Redis"
             )
             too_large.add_note(f"The result began: {self._preview(text)}")
             raise too_large
@@ -104,7 +123,7 @@ class Outcomes:
             self._check_surrogates(text)
         if text.count(b"[") + text.count(b"{") > self.max_depth:
             self._check_depth(text)
-        return base64.b64encode(text)
+        return text
 
     def _preview(self, text: bytes) -> str:
         """Returns the beginning of a result, unless it has fields that the dashboard hides."""
@@ -127,10 +146,12 @@ class Outcomes:
         except InvalidJSON as error:
             raise ResultNotSerializable(f"the result could not be read back: {error}") from error
 
-    def completed(self, number: int, record: Mapping[str, Any], result: bytes, run_us: int) -> EndedAttempt:
-        """Returns the outcome of a successful attempt."""
+    def completed(
+        self, number: int, record: Mapping[str, Any], result: bytes, run_us: int, job_end: bytes = b""
+    ) -> EndedAttempt:
+        """Returns the outcome of a successful attempt; `job_end` is that of an RQ job (`_job_end.lua`)."""
         history = dump({**record, "outcome": "completed"})
-        return EndedAttempt(number, "completed", "completed", 0, history, b"", result, run_us, "")
+        return EndedAttempt(number, "completed", "completed", 0, history, job_end, result, run_us, "")
 
     def failed(
         self,
@@ -143,6 +164,8 @@ class Outcomes:
     ) -> EndedAttempt:
         """Returns the outcome of a failed attempt; `version` is that of the type which refused the data."""
         outcome, state, delay_us = judgement
+        if suspension := state is TaskState.SCHEDULED and TaskSuspended.of(error):
+            return self._suspended(assignment, suspension, record, run_us, judgement)
         about = {
             "type": failure_fingerprint.class_name(error)[:_LONGEST_NAME],
             "message": _message(error),
@@ -166,6 +189,18 @@ class Outcomes:
             version,
         )
 
+    @staticmethod
+    def _suspended(
+        assignment: Assignment, suspension: TaskSuspended, record: Mapping[str, Any], run_us: int, judgement: Judgement
+    ) -> EndedAttempt:
+        outcome, state, until_us = judgement
+        about = {"type": SUSPENDED, "message": str(suspension)}
+        history = dump({**record, "outcome": outcome, "error": about})
+        awaits = suspension.awaits.encode()
+        return EndedAttempt(
+            assignment.number, outcome.value, state.value, until_us, history, b"", awaits, run_us, about["type"]
+        )
+
     def _summary(self, error: BaseException, about: Mapping[str, str], may_be_dead: bool) -> dict[str, str]:
         """Returns the error for the record of the task; only a dead letter needs a failure fingerprint."""
         traits = failure_fingerprint.traits(error, about["message"], self._runners) if may_be_dead else {}
@@ -186,6 +221,8 @@ class Outcomes:
         """
         if cancelled:
             return Judgement(Outcome.CANCELLED, TaskState.CANCELLED, 0)
+        if suspension := TaskSuspended.of(error):
+            return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, suspension.until_us)
         if refusable and isinstance(error, UnknownTaskType | InvalidData):
             return Judgement(Outcome.REFUSED, TaskState.PENDING, 0)
         return Judgement(_OUTCOMES.get(type(error), Outcome.FAILED), *self._next_state(assignment, handler, error))

@@ -6,7 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskqueue.worker.durable.replay import Replay
 
 MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
@@ -41,12 +44,14 @@ class Recorder:
         "_progress_at",
         "_size",
         "ended",
+        "job_end",
         "limit",
         "lines",
         "number",
         "on_line",
         "on_progress",
         "pause",
+        "replay",
         "spans",
     )
 
@@ -65,7 +70,11 @@ class Recorder:
         self.pause = pause
         self.lines: deque[str] = deque()
         self.ended = False
+        self.job_end = b""
+        """How an RQ job has ended, for `report.lua`."""
         self.spans: HandlerSpans | None = None
+        self.replay: Replay | None = None
+        """The steps of the task, once the handler has asked for one."""
         self._size = 0
         self._progress_at = 0.0
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from taskqueue.worker.handlers.hooks import Hook
     from taskqueue.worker.handlers.registry import Handler
 
+STEP_THREADS = "task thread"
+"""The names of threads that store steps of coroutines begin with this."""
 _CANCEL_WAIT = 1.0
 """Seconds for which cancelled coroutines of an ended handler may still run."""
 
@@ -59,7 +61,7 @@ class SerialExecutor:
         os.register_at_fork(after_in_child=self._on_fork)
         signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
         signal.signal(CANCEL_SIGNAL, self._on_cancel)
-        self.leftovers = Leftovers(self.attempts.report_leftovers)
+        self.leftovers = Leftovers(self.attempts.report_leftovers, own_threads=STEP_THREADS)
         for clock_offset_us, assignment in self._assignments():
             failpoint("executor.begin")
             self.attempt = attempt = Attempt(self.attempts, assignment, clock_offset_us)
@@ -112,6 +114,8 @@ class SerialExecutor:
             if attempt.handler and attempt.handler.is_async:
                 value = self.coroutines.run(value)
             result = attempt.result(value)
+            if attempt.is_large(result):
+                result = attempt.keep_result(result)
             self.interruptible = False
         except BaseException as caught:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             result = caught

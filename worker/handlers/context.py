@@ -6,10 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.stores.locks import Locks, NoLocks
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
+
+if TYPE_CHECKING:
+    from taskqueue.worker.durable.replay import Replay
 
 
 def _no_locks(owner: str) -> AbstractContextManager[Locks]:
@@ -28,7 +32,9 @@ class CurrentTask:
     traceparent: str | None = None
     parent_results: ParentResults = field(default=NONE, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
+    rq_job: tuple[Any, ...] = field(default=(), repr=False)
     open_locks: Callable[[str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
+    open_replay: Callable[[], Replay] | None = field(default=None, repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
 
 _CLIENTS = {
     **dict.fromkeys(("http", "https"), ("taskqueue.shared.client", "Client", "AsyncClient")),
-    **dict.fromkeys(("redis", "rediss", "unix"), ("taskqueue.shared.submission", "Queue", "AsyncQueue")),
+    **dict.fromkeys(
+        ("redis", "rediss", "unix", "redis+sentinel"), ("taskqueue.shared.submission", "Queue", "AsyncQueue")
+    ),
 }
 """By the scheme of a URL: the module of its clients, and their names."""
 _UNSET = """\
@@ -26,7 +27,8 @@ no client to submit with: set TASKQUEUE_URL to the address of a gateway (http://
 _chosen: tuple[TaskSubmitter | AsyncTaskSubmitter, ...] = ()
 # `setdefault` is atomic: threads that race for a client get the same one, and there is no lock that a fork could copy.
 _of_process: dict[tuple[int, str, str | None], TaskSubmitter] = {}
-_of_loop: WeakKeyDictionary[AbstractEventLoop, dict[tuple[str, str | None], AsyncTaskSubmitter]] = WeakKeyDictionary()
+_Clients: TypeAlias = "dict[tuple[str, str | None], AsyncTaskSubmitter]"
+_of_loop: dict[AbstractEventLoop, _Clients] = {}
 
 
 def use_client(*clients: TaskSubmitter | AsyncTaskSubmitter) -> tuple[TaskSubmitter | AsyncTaskSubmitter, ...]:
@@ -67,10 +69,24 @@ def async_client_at(url: str, api_key: str | None = None) -> AsyncTaskSubmitter:
     """Returns the client of the running event loop for a URL. Raises ClientError as `client_at` does."""
     from asyncio import get_running_loop
 
-    clients, key = _of_loop.setdefault(get_running_loop(), {}), (url, api_key)
+    loop, key = get_running_loop(), (url, api_key)
+    clients = _of_loop.get(loop)
+    if clients is None:
+        clients = _of_loop[loop] = _of_a_closed_loop()
     if key not in clients:
         clients[key] = _open(url, api_key, is_async=True)
     return clients[key]
+
+
+def _of_a_closed_loop() -> _Clients:
+    """Returns the clients of a loop that is closed, else none: they close its connections when another loop uses them.
+
+    A program may run a loop for each request, as Django does under WSGI.
+    """
+    for loop in list(_of_loop):
+        if loop.is_closed() and (clients := _of_loop.pop(loop, None)) is not None:
+            return clients
+    return {}
 
 
 class _InThread:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from taskqueue.shared.domain.payload import PayloadReference, decode_result
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import CorruptRecord, TaskQueueError
+
+Load: TypeAlias = Callable[[PayloadReference], bytes]
+"""Reads a payload. Raises PayloadUnavailable."""
 
 
 class ResultUnavailable(TaskQueueError):
@@ -28,18 +31,27 @@ class ParentTask:
     error: str | None = None
     answer: bytes | None = field(default=None, repr=False)
     too_large: bool = False
+    load: Load | None = field(default=None, repr=False, compare=False)
 
     @property
     def result(self) -> Any:
-        """Returns its result. Raises ResultUnavailable when it did not complete, or is too large to pass on."""
+        """Returns its result; one in the payload store is read at each access.
+
+        Raises ResultUnavailable when it did not complete, or is too large to pass on, and PayloadUnavailable.
+        """
         if self.too_large:
             raise ResultUnavailable(
                 f"the results of the parents are too large together, and that of {self.id} was left out: "
-                "return where a large result is, not the result itself"
+                "set PAYLOAD_STORE, or return where a large result is, not the result itself"
             )
         if self.answer is None:
             raise ResultUnavailable(f"task {self.id} has no result: it is {self.state or 'gone'}")
-        return json.loads(base64.b64decode(self.answer))
+        found = decode_result(self.answer)
+        if isinstance(found, PayloadReference):
+            if self.load is None:
+                raise ResultUnavailable(f"the result of task {self.id} is in a payload store, and there is none here")
+            found = self.load(found)
+        return json.loads(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +78,25 @@ class ParentResults:
 NONE = ParentResults()
 
 
-def read_parent_results(text: bytes) -> ParentResults:
-    """Returns the parents' results from the answer of `claim.lua`. Raises CorruptRecord."""
+def read_parent_results(text: bytes, load: Load | None = None) -> ParentResults:
+    """Returns the parents' results from the answer of `claim.lua`; `load` reads payloads. Raises CorruptRecord."""
     if not text:
         return NONE
     try:
         relations = json.loads(text)
-        parents = [_parent(*each) for each in relations.get("parents", ())]
+        parents = [_parent(load, *each) for each in relations.get("parents", ())]
         batch = relations.get("batch")
         return ParentResults(parents={each.id: each for each in parents}, batch=_batch(batch) if batch else None)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecord(f"corrupt parents' results: {error}") from error
 
 
-def _parent(task_id: str, state: str, found: str) -> ParentTask:
+def _parent(load: Load | None, task_id: str, state: str, found: str) -> ParentTask:
     name, _, large = state.partition(" ")
     known = None if name == "gone" else TaskState(name)
     if known is TaskState.COMPLETED:
         answer = (found or "bnVsbA==").encode() if not large else None
-        return ParentTask(id=task_id, state=known, answer=answer, too_large=bool(large))
+        return ParentTask(id=task_id, state=known, answer=answer, too_large=bool(large), load=load)
     return ParentTask(id=task_id, state=known, error=_error(found) if found else None)
 
 

@@ -11,6 +11,7 @@ import inspect
 import re
 import traceback
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from taskqueue.shared.domain.limit import Limit, read_limit
+from taskqueue.shared.domain.preview import PREVIEW, PreviewError, check_template
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME
 from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from taskqueue.shared.errors import TaskQueueError
@@ -123,6 +125,7 @@ def task(
     burst: float | None = None,
     threads: bool = False,
     queue: str | None = None,
+    preview: str | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Registers a function as the handler of a task type, and gives it `submit`, which submits such a task.
@@ -134,6 +137,7 @@ def task(
     pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
     `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
     `burst` of them at once after a pause. `queue` is where its tasks wait that name neither a queue nor a priority.
+    `preview` is how lists show a task's data, such as "order {order} for {customer.name}".
 
     `async def` functions run concurrently on the event loop of an executor; with `threads` other functions run
     concurrently in threads: for those that wait, for example for a partner's API. The rest runs one at a time in a
@@ -165,6 +169,7 @@ def task(
             limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
             threads=threads,
             queue=queue,
+            preview=preview,
         )
         registry.add(handler)
         return TaskFunction(name, handler.write, function)
@@ -212,7 +217,7 @@ def _within(context: Callable[[], AbstractContextManager[object]], handler: Hand
     return run_async if handler.is_async else run
 
 
-def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler:
+def _handler(name: str, function: Callable[..., Any], preview: str | None = None, **options: Any) -> Handler:
     if not NAME.fullmatch(name):
         raise HandlerError(f"{name!r} is not a task type name: use letters, digits, `.`, `_` and `-`, at most 100")
     if options["queue"] is not None and not QUEUE_NAME.fullmatch(options["queue"]):
@@ -222,7 +227,12 @@ def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler
     try:
         adapter, whole = _adapter(name, function)
         schema = adapter.json_schema()
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError) as error:
+        if preview is not None:
+            # An annotation of the schema, which readers of earlier versions ignore.
+            schema[PREVIEW] = check_template(preview)
+    except PreviewError as error:
+        raise HandlerError(f"{_where(function)}: {error}") from None
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError, ValueError) as error:
         raise HandlerError(f"{_where(function)}: its parameters have no JSON form: {error}") from error
     is_async = inspect.iscoroutinefunction(function)
     if is_async and options["threads"]:
@@ -231,7 +241,7 @@ def _handler(name: str, function: Callable[..., Any], **options: Any) -> Handler
         name=name,
         function=function,
         read=adapter.validate_json if whole else _keywords(adapter),
-        write=_writer(function, adapter, whole=whole),
+        write=_writer(function, adapter, whole=whole, masks=_has_secrets(schema)),
         whole=whole,
         is_async=is_async,
         schema=schema,
@@ -261,10 +271,14 @@ def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any],
         raise HandlerError(f"{_where(function)}: use named parameters only, without *args, **kwargs or `/`")
     if [p.name for p in parameters] == ["data"]:
         return TypeAdapter(hints.get("data", Any)), True
+    if reserved := [p.name for p in parameters if p.name.startswith("_") or p.name == "model_config"]:
+        raise HandlerError(f"{_where(function)}: rename {', '.join(reserved)}: pydantic takes no field of such a name")
     members: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in parameters
     }
-    return TypeAdapter(create_model(name, __config__=ConfigDict(extra="forbid"), **members)), False
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute")  # such as `json`: it is only read
+        return TypeAdapter(create_model(name, __config__=ConfigDict(extra="forbid"), **members)), False
 
 
 def _keywords(adapter: TypeAdapter[Any]) -> Callable[[bytes], dict[str, Any]]:
@@ -275,10 +289,19 @@ def _keywords(adapter: TypeAdapter[Any]) -> Callable[[bytes], dict[str, Any]]:
     return read
 
 
-def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: bool) -> Callable[..., Any]:
+def _has_secrets(schema: object) -> bool:
+    """Returns whether data has members such as SecretStr, which pydantic writes as asterisks."""
+    if isinstance(schema, list):
+        return any(map(_has_secrets, schema))
+    return isinstance(schema, dict) and (schema.get("writeOnly") is True or any(map(_has_secrets, schema.values())))
+
+
+def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: bool, masks: bool) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     def write(*args: Any, **kwargs: Any) -> Any:
+        if masks:
+            raise TypeError(f"{_where(function)}(): a secret would be stored as asterisks: declare it as str")
         try:
             call = signature.bind(*args, **kwargs)
         except TypeError as error:

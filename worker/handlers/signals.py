@@ -32,3 +32,73 @@ class TimeLimitExceeded(BaseException):
 
 class TaskCancelled(BaseException):
     """Raised inside a handler when its task was cancelled."""
+
+
+class LeaseLost(BaseException):
+    """Raised by a step whose result cannot be stored, because another worker may have the task already.
+
+    A BaseException, so that `except Exception` does not swallow it; what the attempt returns is not stored either.
+    """
+
+
+class TaskSuspended(BaseException):
+    """Raised by `sleep` and `wait_for` to end the attempt: the task runs again when the sleep or the wait is over.
+
+    A BaseException, so that `except Exception` does not swallow it; `finally` blocks run. A handler that catches it has
+    to raise it again. `until_us` is the instant in microseconds, `awaits` the kind and the name of the step.
+    """
+
+    def __init__(self, message: str, until_us: int, awaits: str) -> None:
+        super().__init__(message)
+        self.until_us = until_us
+        self.awaits = awaits
+
+    @staticmethod
+    def of(error: BaseException) -> TaskSuspended | None:
+        """Returns the suspension that an error is, or the first to end of a group of nothing else."""
+        if isinstance(error, TaskSuspended):
+            return error
+        if not isinstance(error, BaseExceptionGroup):
+            return None
+        found = [TaskSuspended.of(each) for each in error.exceptions]
+        suspensions = [each for each in found if each is not None]
+        return min(suspensions, key=lambda each: each.until_us) if len(suspensions) == len(found) else None
+
+
+class StepFailed(Exception):
+    """Raised by a step that has ended for good with an error of its `give_up_on`, in this attempt or an earlier one.
+
+    `step` is its name, `error_type` the class name of the error. A task that does not handle it becomes a dead letter.
+    """
+
+    def __init__(self, step: str, error_type: str, message: str) -> None:
+        super().__init__(f"step {step!r} failed with {error_type}: {message}")
+        self.step = step
+        self.error_type = error_type
+        self.message = message
+
+
+class ChildFailed(Exception):
+    """Raised by `gather` when a child did not complete.
+
+    `task_id` is the child, `state` how it ended ("removed" when it is not on record), `error` the class and message of
+    its failure. A task that does not handle it becomes a dead letter.
+    """
+
+    def __init__(self, task_id: str, state: str, error: str, failures: int = 1) -> None:
+        others = f" ({failures} children did not complete)" if failures > 1 else ""
+        super().__init__(f"child {task_id} is {state}{': ' if error else ''}{error}{others}")
+        self.task_id = task_id
+        self.state = state
+        self.error = error
+
+
+class SignalTimeout(TimeoutError):
+    """Raised by `wait_for` when the signal did not arrive in time, in this attempt or an earlier one.
+
+    A task that does not handle it becomes a dead letter.
+    """
+
+
+class DuplicateStep(Exception):
+    """Two steps of one attempt have the same name."""

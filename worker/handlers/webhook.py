@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from taskqueue.shared.config.settings import load
 from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
+from taskqueue.shared.domain.payload import PayloadReference, decode_result
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
 from taskqueue.worker.handlers.registry import task
@@ -90,6 +91,7 @@ def deliver(notification: Notification, connection: Connection, secrets: Sequenc
 
 def content(notification: Notification) -> bytes:
     """Returns the body, the same in every attempt."""
+    result = decode_result(notification.result_base64.encode()) if notification.result_base64 else None
     said: dict[str, Any] = {
         "event": f"task.{notification.event}",
         "task_id": notification.task_id,
@@ -97,8 +99,8 @@ def content(notification: Notification) -> bytes:
         "status": notification.event,
         "attempts": notification.attempts,
         "ended_at": notification.ended_at,
-        "result": json.loads(base64.b64decode(notification.result_base64)) if notification.result_base64 else None,
-        "result_left_out": notification.result_left_out,
+        "result": json.loads(result) if isinstance(result, bytes) else None,
+        "result_left_out": notification.result_left_out or isinstance(result, PayloadReference),
         "error": notification.error,
         "reason": notification.reason,
     }

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from taskqueue.shared.domain.lock import Lock
 from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.locks import HeldLock, Locks, unanswered
+from taskqueue.shared.stores.locks import FreeLock, HeldLock, Locks, unanswered
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,29 @@ class RoundByRound:
         held.release()
 
 
+class Everywhere:
+    """No lock, for a job that each instance does for itself."""
+
+    def begin(self) -> HeldLock | None:
+        return FreeLock("everywhere")
+
+    def end(self, held: HeldLock) -> None:
+        pass
+
+
+class OnLeader:
+    """The lock of the leader, for a job that only the leader does."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self.leadership = leadership
+
+    def begin(self) -> HeldLock | None:
+        return self.leadership.held()
+
+    def end(self, held: HeldLock) -> None:
+        pass
+
+
 class Leadership:
     """A lock that its holder keeps until it is lost, taken away, or the process ends."""
 
@@ -70,6 +93,11 @@ class Leadership:
 
     def end(self, held: HeldLock) -> None:
         pass
+
+    def held(self) -> HeldLock | None:
+        """Returns the lock of the leader; None when this instance does not lead."""
+        held = self._held
+        return held if held is not None and self.leads() else None
 
     def leads(self) -> bool:
         """Returns whether this instance leads. While Redis does not answer the lock is trusted for a while."""

@@ -5,35 +5,51 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
+from taskqueue.shared.alerts.observation import Observer
+from taskqueue.shared.alerts.rules import thresholds_of
+from taskqueue.shared.alerts.store import AlertStore
 from taskqueue.shared.config import foreign_names
 from taskqueue.shared.config.collector import announce
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.domain.quiet_hours import QuietHours
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.errors import StoreUnavailable, needs
+from taskqueue.shared.history.records import open_history
 from taskqueue.shared.http.bind import raise_file_limit
 from taskqueue.shared.http.metrics_server import Check, MetricsServer
 from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.instrumentation import trace_redis
 from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.client import connect, translated
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
+from taskqueue.shared.stores.bulk_actions import BulkActions
+from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.payloads import open_payload_store
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.unarchived import Unarchived
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.worker.housekeeping.alert_channels import Channel, channels_of
+from taskqueue.worker.housekeeping.jobs.alerts import Alerts
+from taskqueue.worker.housekeeping.jobs.bulk import Bulk
 from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
+from taskqueue.worker.housekeeping.jobs.outage import Outage
+from taskqueue.worker.housekeeping.jobs.payloads import Payloads
 from taskqueue.worker.housekeeping.jobs.recovery import Recovery
 from taskqueue.worker.housekeeping.jobs.schedules import Schedules
 from taskqueue.worker.housekeeping.jobs.timeout import Timeout
@@ -41,15 +57,20 @@ from taskqueue.worker.housekeeping.jobs.ttl import Ttl
 from taskqueue.worker.housekeeping.jobs.unlock import Unlock
 from taskqueue.worker.housekeeping.lateness import Lateness
 from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
-from taskqueue.worker.housekeeping.locking import Leadership, LockStrategy, RoundByRound
+from taskqueue.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
 from taskqueue.worker.housekeeping.metrics import Metrics, SystemGauges
 from taskqueue.worker.housekeeping.registry import HousekeepingJob
 from taskqueue.worker.housekeeping.runner import Housekeeper
+
+if TYPE_CHECKING:
+    from taskqueue.worker.housekeeping.jobs.history import History
 
 log = logging.getLogger(__name__)
 
 LATE = 30.0
 """Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
+HISTORY_TIMEOUT = 10.0
+"""Seconds that the job `history` waits for its database; below LATE: a frozen one does not look like a stuck job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +82,7 @@ class Parts:
     locks: Locks
     schedule_store: ScheduleStore
     registry: CollectorRegistry
+    scripts: Scripts
 
 
 def build(settings: Settings, scripts: Scripts) -> Parts:
@@ -71,7 +93,8 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    jobs = _jobs(settings, scripts, queues.register, late, tracing)
+    optional: list[History | Payloads] = [*_history(settings, scripts), *_payloads(settings, scripts)]
+    jobs = [*_jobs(settings, scripts, queues.register, late, tracing), *optional]
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
         schedule_store,
@@ -88,18 +111,23 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
         for job in (*jobs, max_elements, schedules)
     }
     strategies[metrics] = leadership
+    if channels := channels_of(settings):
+        strategies[_alerts(settings, scripts, queues, channels)] = OnLeader(leadership)
+        strategies[_outage(settings, scripts, leadership, channels)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
-    for part in (_Info(runner), runner, lock_metrics, late, late_schedules, max_elements, schedules, gauges):
+    for part in (_Info(runner), runner, lock_metrics, late, late_schedules, max_elements, schedules, gauges, *optional):
         registry.register(part)
     ProcessCollector(registry=registry)
-    return Parts(runner, leadership, locks, schedule_store, registry)
+    return Parts(runner, leadership, locks, schedule_store, registry, scripts)
 
 
 def _jobs(
     settings: Settings, scripts: Scripts, queues: QueueRegister, late: Lateness, tracing: Tracing
 ) -> list[HousekeepingJob]:
+    kept = _seconds(settings.retention_deleted)
+    dead_letters = DeadLetters(scripts, Records(scripts, queues), tracing, kept)
     return [
         Unlock(
             scripts,
@@ -132,8 +160,35 @@ def _jobs(
             _seconds(settings.type_retention),
             queues.weights,
             _seconds(settings.queue_retention),
+            kept,
         ),
+        Bulk(BulkActions(scripts, dead_letters)),
     ]
+
+
+def _history(settings: Settings, scripts: Scripts) -> list[History]:
+    """Returns the job that stores history, if there is one; without it, a single housekeeper has ends forgotten."""
+    if not settings.history_url:
+        return []
+    with needs("HISTORY_URL", extra="history"):
+        from taskqueue.shared.history.database import Database
+        from taskqueue.shared.history.feeding import Feeder
+        from taskqueue.worker.housekeeping.jobs.history import History
+    return [
+        History(
+            scripts,
+            Feeder(Database(settings.history_url, HISTORY_TIMEOUT)),
+            history_retention(settings),
+            _seconds(settings.housekeeper_history_interval),
+        )
+    ]
+
+
+def _payloads(settings: Settings, scripts: Scripts) -> list[Payloads]:
+    """Returns the job that removes payloads, if there is a store for them."""
+    store = open_payload_store(settings.payload_store)
+    interval = _seconds(settings.housekeeper_payloads_interval)
+    return [Payloads(scripts, store, open_history(settings), interval)] if store else []
 
 
 def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
@@ -143,6 +198,29 @@ def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
         Records(scripts, queues.register),
         Workers(scripts.redis, settings.lease()),
         _seconds(settings.housekeeper_metrics_interval),
+    )
+
+
+def _alerts(settings: Settings, scripts: Scripts, queues: Queues, channels: Sequence[Channel]) -> Alerts:
+    return Alerts(
+        Observer(scripts, queues, Records(scripts, queues.register), Workers(scripts.redis, settings.lease())),
+        AlertStore(scripts),
+        channels,
+        thresholds_of(settings),
+        patience=_seconds(settings.alert_after),
+        quiet_hours=QuietHours.read(settings.alert_quiet_hours),
+        interval=_seconds(settings.housekeeper_alerts_interval),
+    )
+
+
+def _outage(settings: Settings, scripts: Scripts, leadership: Leadership, channels: Sequence[Channel]) -> Outage:
+    return Outage(
+        scripts.redis,
+        leadership,
+        channels,
+        instance=settings.instance_id,
+        patience=_seconds(settings.alert_after),
+        interval=_seconds(settings.housekeeper_alerts_interval),
     )
 
 
@@ -178,6 +256,16 @@ def retention(settings: Settings) -> dict[TaskState, timedelta]:
     }
 
 
+def history_retention(settings: Settings) -> dict[TaskState, timedelta]:
+    """Returns how long the history keeps an ended task, by its final state."""
+    return {
+        TaskState.COMPLETED: _seconds(settings.history_retention_completed),
+        TaskState.FAILED: _seconds(settings.history_retention_failed),
+        TaskState.CANCELLED: _seconds(settings.history_retention_cancelled),
+        TaskState.EXPIRED: _seconds(settings.history_retention_expired),
+    }
+
+
 def limits(settings: Settings) -> dict[TaskState, int]:
     """Returns how many ended tasks are kept, by their final state."""
     return {
@@ -197,6 +285,7 @@ def main() -> int:
         settings.log_format,
         instance=settings.instance_id,
         app_version=settings.app_version,
+        export=settings.log_export,
     )
     foreign_names.warn()
     announce(settings)
@@ -215,6 +304,8 @@ def main() -> int:
         threading.Thread(
             target=_declare, args=(parts.schedule_store, declared, stop), name="declare", daemon=True
         ).start()
+    if not settings.history_url and not settings.housekeeper_distributed_execution_enabled:
+        _forget_history(parts.scripts)
     parts.runner.start()
     log.info("housekeeper %s: %s", parts.runner.instance, ", ".join(job.name for job in parts.runner.jobs))
     stop.wait()
@@ -225,6 +316,15 @@ def main() -> int:
     parts.runner.tracing.stop()
     log.info("housekeeper %s ended in order", parts.runner.instance)
     return 0
+
+
+def _forget_history(scripts: Scripts) -> None:
+    """Ends the registration of ends for a history that this system, which has no other housekeeper, no longer has."""
+    try:
+        with translated():
+            Unarchived(scripts).give_up()
+    except StoreUnavailable as error:
+        log.warning("ended tasks are still registered for a history: %s", error)
 
 
 def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: threading.Event) -> None:

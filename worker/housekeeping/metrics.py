@@ -17,6 +17,7 @@ from taskqueue.shared.stores.locks import HeldLock
 from taskqueue.shared.stores.queues import QueueInfo, Queues
 from taskqueue.shared.stores.task_types import types_waiting
 from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.unarchived import Feed, feed
 from taskqueue.shared.stores.workers import WorkerInfo, Workers
 from taskqueue.worker.housekeeping.clock_watch import ClockWatch
 from taskqueue.worker.housekeeping.locking import Leadership
@@ -88,6 +89,7 @@ class Metrics:
         yield from _of_queues(overview, workers, now)
         yield from self._of_waiting(overview, now)
         yield from self._of_types(now)
+        yield from _of_history(feed(self.scripts.redis, self.scripts.keys, now_us))
         tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
@@ -154,6 +156,18 @@ class SystemGauges(Collector):
         measured = self.job.measured
         if leads and measured and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():
             yield from measured.metrics
+
+
+def _of_history(state: Feed | None) -> Iterator[Metric]:
+    """Yields how far the history is behind; nothing where there is none."""
+    if state is None:
+        return
+    for name, text, value in (
+        ("waiting", "Ended tasks that are not in the history yet.", state.waiting),
+        ("lag_seconds", "Age of the oldest of these.", state.lag.total_seconds()),
+        ("lost", "Ended tasks given up for the history, because more waited for it than may.", state.lost),
+    ):
+        yield GaugeMetricFamily(f"taskqueue_history_{name}", text, value)
 
 
 def _age(since: datetime | None, now: datetime) -> float:

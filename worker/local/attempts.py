@@ -4,42 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
+from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.submission.answers import Attempt, Error
+from taskqueue.worker.durable.replay import Replay
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers import hooks
 from taskqueue.worker.handlers.context import CurrentTask, current
 from taskqueue.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
+from taskqueue.worker.handlers.parent_results import ParentResults, ParentTask
 from taskqueue.worker.handlers.registry import Handler
+from taskqueue.worker.local.steps import LocalSteps
 
 WORKER = "local"
 """The name of the worker in records."""
 
 
 def run(
-    handler: Handler, first: Assignment, outcomes: Outcomes, recorder: Recorder, due: datetime
-) -> tuple[EndedAttempt, list[Attempt]]:
-    """Runs a task until it has ended, without waiting for retries. Returns the last outcome and all attempts."""
+    handler: Handler,
+    first: Assignment,
+    outcomes: Outcomes,
+    recorder: Recorder,
+    due: datetime,
+    signals: Mapping[str, Any],
+    run_child: Callable[[str, Mapping[str, Any]], ParentTask],
+) -> tuple[EndedAttempt, list[Attempt], LocalSteps]:
+    """Runs a task until it has ended, without waiting for retries. Returns the last outcome, all attempts and steps."""
     attempts: list[Attempt] = []
+    steps, failures = LocalSteps(signals, run_child), 0
     while True:
-        assignment = first._replace(attempt=len(attempts) + 1, failures=len(attempts))
-        outcome = _run_once(handler, assignment, outcomes, recorder)
+        assignment = first._replace(attempt=len(attempts) + 1, failures=failures)
+        steps.now = due
+        recorder.replay = None
+        outcome = _run_once(handler, assignment, outcomes, recorder, steps)
         attempts.append(_attempt(assignment.attempt, due, outcome))
+        if outcome.state == "scheduled":
+            due = instant(outcome.delay_us)
+            continue
         if outcome.state != "retrying":
-            return outcome, attempts
+            return outcome, attempts, steps
+        failures += 1
         due += timedelta(microseconds=outcome.delay_us)
 
 
-def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, recorder: Recorder) -> EndedAttempt:
+def _run_once(
+    handler: Handler, assignment: Assignment, outcomes: Outcomes, recorder: Recorder, steps: LocalSteps
+) -> EndedAttempt:
     task = CurrentTask(
         id=assignment.id.decode(),
         type=handler.name,
@@ -47,6 +67,10 @@ def _run_once(handler: Handler, assignment: Assignment, outcomes: Outcomes, reco
         failures=assignment.failures,
         worker=WORKER,
         recorder=recorder,
+        parent_results=ParentResults(parents=dict(steps.children)),
+        open_replay=partial(
+            Replay, steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler.is_async
+        ),
     )
     # A context of its own: context variables of a handler reach no other task.
     return copy_context().run(_run_in_context, task, handler, assignment, outcomes)

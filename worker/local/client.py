@@ -11,16 +11,23 @@ from typing import Any, NoReturn, Unpack
 from taskqueue.shared.client.answers import BatchItem
 from taskqueue.shared.client.sending import Sending
 from taskqueue.shared.config.settings import Settings, load
+from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
-from taskqueue.shared.domain.task import TaskState, new_task_id
+from taskqueue.shared.domain.queue_selection import DEFAULT
+from taskqueue.shared.domain.step import read_step
+from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
 from taskqueue.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
+from taskqueue.shared.submission.bodies import NewTaskBody, context_of, read_body
 from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.problems import Conflict, NotFound, Problem, Refused, TaskFailed
+from taskqueue.shared.submission.problems import Conflict, NotFound, Problem, TaskFailed, problem
+from taskqueue.shared.submission.reading import step
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.type_cache import CheckedVersion, invalid_data, unknown_type
 from taskqueue.worker.executors.ipc import Assignment
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.parent_results import ParentTask
 from taskqueue.worker.handlers.registry import Handler
 from taskqueue.worker.local import attempts
 
@@ -33,7 +40,8 @@ _SUPPORTED = {
 class LocalClient:
     """Runs the handlers of `modules` (default: TASK_MODULES) in this process, each task when it is submitted.
 
-    Retries and due times are not waited for: the times on record are those at which an attempt would be due.
+    Retries and due times are not waited for: the times on record are those at which an attempt would be due. A handler
+    gets the data in `signals` by the name of the signal that it waits for; a wait for another one times out.
     """
 
     in_process = True
@@ -41,10 +49,15 @@ class LocalClient:
 
     def __init__(self, modules: Iterable[str] | None = None, *, settings: Settings | None = None) -> None:
         self.settings = settings or load()
-        self.handlers = registry.load(self.settings.task_modules if modules is None else modules).handlers
+        found = registry.load(self.settings.task_modules if modules is None else modules).handlers
+        self.handlers = {name: handler for name, handler in found.items() if name != WEBHOOK_TYPE}
         self.outcomes = Outcomes(self.settings, [attempts.__file__])
+        self.context = context_of(self.settings, webhooks=True)
         self.records: dict[str, TaskDetail] = {}
         self.keys: dict[str, Accepted] = {}
+        self.signals: dict[str, Any] = {}
+        self.outputs: dict[str, list[Any]] = {}
+        """What each task has emitted, in all of its attempts, by its id."""
 
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
@@ -95,13 +108,12 @@ class LocalClient:
         text = f"the task is {self.get(task_id).status}: it cannot be cancelled any more"
         raise Conflict(_problem("wrong-state", "Wrong state", 409, text))
 
-    def run(self, body: Mapping[str, Any]) -> Accepted:
+    def run(self, body: Mapping[str, Any], task_id: str | None = None) -> Accepted:
         """Runs a task in the form of POST /tasks. Raises Refused and ValueError."""
         _check_supported(body)
-        handler = self._handler(body)
-        queue = self._queue(body, handler)
+        handler, queue = self._checked(body)
         retry = {**body.get("retry", {}), **({"max_retries": body["max_retries"]} if "max_retries" in body else {})}
-        task_id, data, now = new_task_id(), json.dumps(body["data"]), datetime.now(UTC)
+        task_id, data, now = task_id or new_task_id(), json.dumps(body["data"]), datetime.now(UTC)
         first = Assignment(
             number=0,
             id=task_id.encode(),
@@ -118,7 +130,9 @@ class LocalClient:
         recorder = Recorder(
             0, 0, lambda *_: None, lambda _, done, text: progress.append(Progress(fraction=done, message=text)), pause=0
         )
-        outcome, made = attempts.run(handler, first, self.outcomes, recorder, _due(body, now))
+        outcome, made, steps = attempts.run(
+            handler, first, self.outcomes, recorder, _due(body, now), self.signals, self._run_child
+        )
         task = TaskDetail(
             task_id=task_id,
             type=handler.name,
@@ -128,7 +142,7 @@ class LocalClient:
             started_at=made[-1].started_at,
             ended_at=made[-1].ended_at,
             attempt=len(made),
-            retry_count=len(made) - 1,
+            retry_count=sum(each.retry_delay_seconds is not None for each in made),
             tags=tuple(dict.fromkeys(body.get("tags", ()))),
             progress=progress[-1] if progress else None,
             error=made[-1].error,
@@ -137,37 +151,32 @@ class LocalClient:
             max_retries=self.settings.retry_policy.override(handler.retry).override(retry).max_retries,
             timeout_seconds=body.get("timeout"),
             attempts=tuple(made),
+            steps=tuple(step(read_step(name, record)) for name, record in steps.records.items()),
         )
-        self.records[task_id] = task
+        self.records[task_id], self.outputs[task_id] = task, steps.output
         return Accepted(task_id=task_id, status=task.status, type=task.type, queue=queue)
 
-    def _handler(self, body: Mapping[str, Any]) -> Handler:
-        """Returns the handler of a task whose data is valid. Raises Refused."""
-        if missing := {name: "is required" for name in ("type", "data") if name not in body}:
-            raise _refused("invalid-request", "Invalid request", missing)
-        handler = self.handlers.get(body["type"])
-        if handler is None:
-            text = f"{body['type']!r} is not registered here: the types are {', '.join(sorted(self.handlers))}"
-            raise _refused("unknown-task-type", "Unknown task type", {"type": text})
-        validator = compile_schema(handler.schema)
-        data = json.loads(json.dumps(body["data"], allow_nan=False))
-        if mistakes := {_field(each.instance_path): each.message for each in validator.iter_errors(data)}:
-            raise _refused("invalid-request", "Invalid request", mistakes)
-        return handler
+    def _run_child(self, task_id: str, body: Mapping[str, Any]) -> ParentTask:
+        self.run({"data": None, **body}, task_id)
+        found = self.records[task_id]
+        error = f"{found.error.type}: {found.error.message}" if found.error else None
+        answer = base64.b64encode(json.dumps(found.result).encode()) if error is None else None
+        return ParentTask(id=task_id, state=found.status, error=error, answer=answer)
 
-    def _queue(self, body: Mapping[str, Any], handler: Handler) -> str:
-        """Returns the queue of a task. Raises Refused."""
-        queue, priority = body.get("queue"), body.get("priority")
-        if queue is not None and priority is not None:
-            raise _refused("invalid-request", "Invalid request", {"": "has both queue and priority: send one of them"})
-        if priority not in (None, DEFAULT, *self.settings.queues):
-            text = f"must be one of {', '.join(self.settings.queues)}, default, got {priority!r}"
-            raise _refused("invalid-request", "Invalid request", {"priority": text})
-        if queue is not None and not QUEUE_NAME.fullmatch(queue):
-            text = f"must be 1 to 64 characters of A-Z a-z 0-9 . _ -, got {queue!r}"
-            raise _refused("invalid-request", "Invalid request", {"queue": text})
-        name = str(queue or priority or handler.queue or DEFAULT)
-        return self.settings.default_priority if name == DEFAULT else name
+    def _checked(self, body: Mapping[str, Any]) -> tuple[Handler, str]:
+        """Returns the handler and the queue of a valid task. Raises Refused, with the texts of a gateway."""
+        try:
+            task = read_body(NewTaskBody, dict(body), self.context)
+            handler = self.handlers.get(task.type)
+            if handler is None:
+                raise unknown_type(task.type, sorted(self.handlers))
+            data, validator = json.loads(strict_json.dump(task.data)), compile_schema(handler.schema)
+            if not validator.is_valid(data):
+                raise invalid_data(CheckedVersion(handler.published(), validator), data)
+        except Refusal as refusal:
+            raise problem(refusal.kind.status, refusal.problem) from None
+        queue = task.queue or task.priority or handler.queue or DEFAULT
+        return handler, self.settings.default_priority if queue == DEFAULT else queue
 
 
 class LocalBatch(Sending):
@@ -203,16 +212,5 @@ def _due(body: Mapping[str, Any], now: datetime) -> datetime:
     return datetime.fromisoformat(body["run_at"]) if "run_at" in body else now + timedelta(seconds=body.get("delay", 0))
 
 
-def _refused(slug: str, title: str, mistakes: Mapping[str, str]) -> Refused:
-    detail = "; ".join(f"{field}: {text}" for field, text in mistakes.items())
-    errors = [{"field": field, "detail": text} for field, text in mistakes.items()]
-    return Refused({**_problem(slug, title, 422, detail), "errors": errors})
-
-
 def _problem(slug: str, title: str, status: int, detail: str) -> dict[str, Any]:
     return {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail}
-
-
-def _field(path: Any) -> str:
-    """Returns a field as the gateway names it, such as data.items[2]."""
-    return "data" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)

@@ -1,8 +1,8 @@
-"""The parts of the client for batches, dead letters, queues, schedules and locks."""
+"""The parts of the client for batches, dead letters, bulk actions, queues, types, schedules and locks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +10,16 @@ from urllib.parse import quote
 
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.aio.watching import watch
-from taskqueue.shared.client.answers import Batch, Lock, QueueStatus, Schedule, read
+from taskqueue.shared.client.answers import (
+    Batch,
+    BulkAction,
+    BulkPreview,
+    Lock,
+    QueueStatus,
+    Schedule,
+    TypeStatus,
+    read,
+)
 from taskqueue.shared.submission.answers import Status, Task
 from taskqueue.shared.submission.options import plain
 from taskqueue.shared.submission.problems import NotInTime
@@ -20,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAGE = 200
+_POLL = 0.5
+"""Seconds between requests for the progress of a bulk action."""
 
 
 class Pages(AsyncIterator[T]):
@@ -139,6 +150,89 @@ class DeadLetters(Resource):
         await self.transport.ask("DELETE", f"/dlq/failed-tasks/{quote(task_id, safe='')}", repeatable=False)
 
 
+class BulkActions(Resource):
+    """Actions on many tasks, which a housekeeper carries out in the background.
+
+    `action` is cancel, run_now, move (`to` a queue), retry, delete or restore. The tasks are named by `task_ids`, or
+    found by `filters`: status, type, queue, tag, submitted_by, cause, since, until, deleted, id, error, worker,
+    app_version, older_than, newer_than (seconds), data, search.
+    """
+
+    async def preview(
+        self, action: str, *, task_ids: Sequence[str] | None = None, to: str | None = None, **filters: Any
+    ) -> BulkPreview:
+        """Returns how many tasks an action would process now, and some of them."""
+        body = _bulk(action, task_ids, to, filters)
+        return await self._ask(BulkPreview, "POST", "/bulk-actions/preview", body=body)
+
+    async def start(
+        self,
+        action: str,
+        *,
+        task_ids: Sequence[str] | None = None,
+        to: str | None = None,
+        rate: int | None = None,
+        reason: str | None = None,
+        canary: int | None = None,
+        success: int | None = None,
+        **filters: Any,
+    ) -> BulkAction:
+        """Starts an action on the tasks that match now, at a `rate` in tasks per second.
+
+        A retry with a `canary` retries so many first, and continues while `success` percent of the retried complete.
+        """
+        given = {"rate": rate, "reason": reason, "canary": canary, "success": success}
+        body = {**_bulk(action, task_ids, to, filters), **plain(given)}
+        return await self._ask(BulkAction, "POST", "/bulk-actions", body=body, repeatable=False)
+
+    async def all(self) -> list[BulkAction]:
+        """Returns the last hundred bulk actions, newest first."""
+        return await self._all(BulkAction, "/bulk-actions")
+
+    async def get(self, action_id: str) -> BulkAction:
+        """Returns a bulk action. Raises NotFound."""
+        return await self._ask(BulkAction, "GET", f"/bulk-actions/{quote(action_id, safe='')}")
+
+    async def pause(self, action_id: str) -> BulkAction:
+        """Pauses a bulk action. Raises Conflict if it has ended."""
+        return await self._change(action_id, "pause")
+
+    async def resume(self, action_id: str) -> BulkAction:
+        """Resumes a bulk action. Raises Conflict if it has ended."""
+        return await self._change(action_id, "resume")
+
+    async def abort(self, action_id: str) -> BulkAction:
+        """Ends a bulk action; tasks that it has processed stay as they are. Raises Conflict if it has ended."""
+        return await self._change(action_id, "abort")
+
+    async def undo(self, action_id: str) -> BulkAction:
+        """Starts a bulk action that restores what an ended one cancelled or deleted. Raises Conflict for others."""
+        path = f"/bulk-actions/{quote(action_id, safe='')}/undo"
+        return await self._ask(BulkAction, "POST", path, repeatable=False)
+
+    async def wait(self, action_id: str, timeout: float | None = None) -> BulkAction:
+        """Waits until a bulk action has ended; `timeout` in seconds. Raises NotInTime or NotFound."""
+        clock = self.transport.clock
+        end = None if timeout is None else clock() + timeout
+        while (found := await self.get(action_id)).ended_at is None:
+            left = _POLL if end is None else min(_POLL, end - clock())
+            if left <= 0:
+                raise NotInTime(f"bulk action {action_id} has not ended: {found.done} of {found.total} done")
+            await self.transport.sleep(left)
+        return found
+
+    async def _change(self, action_id: str, change: str) -> BulkAction:
+        return await self._ask(BulkAction, "POST", f"/bulk-actions/{quote(action_id, safe='')}/{change}")
+
+
+def _bulk(action: str, task_ids: Sequence[str] | None, to: str | None, filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the body of a bulk action."""
+    given = plain(filters)
+    return plain(
+        {"action": action, "task_ids": list(task_ids) if task_ids else None, "filter": given or None, "to": to}
+    )
+
+
 class Queues(Resource):
     """The queues."""
 
@@ -146,19 +240,46 @@ class Queues(Resource):
         """Returns all queues, highest weight first."""
         return await self._all(QueueStatus, "/queues")
 
-    async def pause(self, name: str, reason: str) -> QueueStatus:
-        """Pauses a queue: workers claim nothing more from it."""
-        return await self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/pause", body={"reason": reason})
+    async def pause(self, name: str, reason: str, *, until: datetime | None = None) -> QueueStatus:
+        """Pauses a queue: workers claim nothing more from it. A housekeeper resumes it at `until`."""
+        body = plain({"reason": reason, "until": until})
+        return await self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/pause", body=body)
 
     async def resume(self, name: str) -> QueueStatus:
         """Resumes a queue: workers claim from it again."""
         return await self._ask(QueueStatus, "POST", f"/queues/{quote(name, safe='')}/resume")
+
+    async def empty(self, name: str, *, rate: int | None = None, reason: str | None = None) -> BulkAction:
+        """Starts a bulk action that cancels all waiting tasks of a queue."""
+        body = plain({"rate": rate, "reason": reason})
+        return await self._ask(BulkAction, "POST", f"/queues/{quote(name, safe='')}/empty", body=body, repeatable=False)
 
     async def move_foreign(self, name: str, to: str) -> int:
         """Moves foreign jobs of RQ programs to a queue that an RQ worker serves. Returns their number."""
         path = f"/queues/{quote(name, safe='')}/foreign/move"
         answer = await self.transport.ask("POST", path, body={"to": to})
         return int(answer.document["moved"])
+
+
+class Types(Resource):
+    """The task types that workers have published."""
+
+    async def all(self) -> list[TypeStatus]:
+        """Returns all types by name."""
+        return await self._all(TypeStatus, "/types")
+
+    async def get(self, name: str) -> TypeStatus:
+        """Returns a type. Raises NotFound."""
+        return await self._ask(TypeStatus, "GET", f"/types/{quote(name, safe='')}")
+
+    async def pause(self, name: str, reason: str, *, until: datetime | None = None) -> TypeStatus:
+        """Pauses a type: workers start none of its tasks. A housekeeper resumes it at `until`. Raises NotFound."""
+        body = plain({"reason": reason, "until": until})
+        return await self._ask(TypeStatus, "POST", f"/types/{quote(name, safe='')}/pause", body=body)
+
+    async def resume(self, name: str) -> TypeStatus:
+        """Resumes a type: workers start its tasks again. Raises NotFound."""
+        return await self._ask(TypeStatus, "POST", f"/types/{quote(name, safe='')}/resume")
 
 
 class Schedules(Resource):

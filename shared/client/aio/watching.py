@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from taskqueue.shared.client.aio.transport import Patience, Transport
 from taskqueue.shared.client.answers import read
 from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
+from taskqueue.shared.submission.answers import OutputChunk
 from taskqueue.shared.submission.problems import NoGateway, Problem, problem
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncGenerato
 
     Raises NotFound, NoGateway, or Unreachable when no gateway answers for the client's patience.
     """
+    async with aclosing(_followed(transport, path)) as events:
+        async for event in events:
+            yield read(kind, read_document(event.data))
+
+
+async def output(transport: Transport, path: str) -> AsyncGenerator[OutputChunk]:
+    """Yields each chunk of the output of a task until that has ended. Raises as `watch`."""
+    async with aclosing(_followed(transport, path)) as events:
+        async for event in events:
+            if event.name != "end":
+                yield read(OutputChunk, read_document(event.data))
+
+
+async def _followed(transport: Transport, path: str) -> AsyncGenerator[_Event]:
+    """Yields the events of a path up to its end, over as many connections as that takes."""
     last_event_id: str | None = None
     patience = transport.patience(lasting=True)
     while True:
@@ -50,7 +66,7 @@ async def watch(transport: Transport, path: str, kind: type[T]) -> AsyncGenerato
                     if event.name == "gone":
                         return
                     last_event_id = event.id
-                    yield read(kind, read_document(event.data))
+                    yield event
                     if event.name == "end":
                         return
         except (Problem, *transport.connections.LOST) as error:

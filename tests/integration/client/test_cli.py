@@ -148,6 +148,11 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
     assert "a test" in run("queues", "list")
     run("queues", "resume", "low")
     assert not any(each["paused"] for each in run.json("queues", "list"))
+    run("types", "pause", "noop", "--reason", "a test", "--until", "2100-01-01T12:00:00Z")
+    assert "2100-01-01" in run("types", "list")
+    assert run.json("types", "show", "noop")[0]["paused_reason"] == "a test"
+    run("types", "resume", "noop")
+    assert not any(each["paused"] for each in run.json("types", "list"))
     [moved] = run.json("queues", "move-foreign", "low", "--to", "imports")
     assert moved["moved"] == 0
     run("queues", "move-foreign", "low", "--to", "high", status=3)
@@ -162,6 +167,32 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
     run("schedules", "show", "nightly", status=3)
     assert "recovery" in run("locks", "list")
     run("locks", "unlock", "recovery", "--token", "none", "--reason", "a test", status=3)
+
+
+def test_a_task_is_given_a_signal(run: Command) -> None:
+    task = run("submit", "noop", "--delay", "3600").strip()
+    assert run("signal", task, "approval", "--data", '{"by": "Ann"}') == f"{task} scheduled\n"
+    run("signal", task, "approval", status=3)
+    assert "already has it, with other data" in run.err
+    assert [each["name"] for each in run.json("show", task)[0]["steps"]] == ["signal:approval"]
+    run("cancel", task)
+
+
+def test_many_tasks_are_counted_and_then_cancelled(run: Command) -> None:
+    ids = [run("submit", "noop", "--delay", "3600", "--tag", "bulk-of-cli").strip() for _ in range(3)]
+    shown = run("bulk", "cancel", "--tag", "bulk-of-cli")
+    assert "3 tasks; nothing was changed" in shown
+    assert all(each in shown for each in ids)
+    [ended] = run.json("bulk", "cancel", "--tag", "bulk-of-cli", "--rate", "1000", "--yes", "--wait")
+    assert (ended["status"], ended["done"]) == ("finished", 3)
+    assert {run.json("show", each)[0]["status"] for each in ids} == {"cancelled"}
+    assert "tag=bulk-of-cli" in run("bulk", "list")
+    assert run.json("bulk", "show", ended["action_id"])[0]["total"] == 3
+    run("bulk", "pause", ended["action_id"], status=3)
+    assert "start another" in run.err
+    run("bulk", "move", "--type", "noop", "--to", "nowhere", "--yes", status=3)
+    [emptied] = run.json("queues", "empty", "low", "--rate", "10")
+    assert emptied["action"] == "cancel"
 
 
 EVIL = "\x1b[2J\x1b]0;owned\x07all is well\x7f \x9b31m \u202e\u2028\t\r\nforged line"
@@ -280,3 +311,28 @@ def test_a_message_of_progress_paints_nothing() -> None:
     seen = Task(task_id="1", type="t", status=TaskState.RUNNING, queue="normal")
     Output(screen, as_json=False).progress(replace(seen, progress=Progress(fraction=0.5, message="\x1b[2J\r\n100%")))
     assert screen.getvalue().startswith("\r[###############...............]  50%  running  \\u001b[2J\\u000d\\n100%")
+
+
+def test_tasks_are_counted_by_the_content_of_their_data(run: Command) -> None:
+    for customer in ("ann", "ann", "bob"):
+        run("submit", "echo", json.dumps({"customer": {"id": customer}}), "--tag", "counted")
+    lines = run("breakdown", "--tag", "counted").splitlines()
+    assert lines[:3] == ["3 tasks", "", "customer.id: 2 different"]
+    assert [line.split() for line in lines[3:6]] == [["VALUE", "TASKS"], ["ann", "2"], ["bob", "1"]]
+    assert "tags: 1 different" in lines
+    [found] = run.json("breakdown", "customer.id", "--tag", "counted")
+    assert found["complete"] is True
+    assert found["fields"][0]["values"] == [{"value": "ann", "tasks": 2}, {"value": "bob", "tasks": 1}]
+    assert "no batch" in run("breakdown", "--batch", "unknown", status=3) + run.err
+
+
+def test_the_timeline_shows_what_people_did(run: Command) -> None:
+    run("queues", "pause", "low", "--reason", "a bad release")
+    run("queues", "resume", "low")
+    assert "a bad release" in run("timeline")
+    [found] = run.json("timeline")
+    assert found["complete"] is True
+    assert any("low" in each["title"] for each in found["events"])
+    assert "Lost workers are on record for 7 days" in run("timeline", "--until", "1970-01-02T00:00:00+00:00")
+    run("timeline", "--since", "2030-01-02T00:00:00+00:00", status=3)
+    assert "since" in run.err

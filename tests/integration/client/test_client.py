@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -70,6 +70,17 @@ def test_a_task_that_has_ended_cannot_be_cancelled(client: Client) -> None:
         client.cancel(task.task_id)
 
 
+def test_a_signal_is_given_once(client: Client) -> None:
+    task = client.submit("echo", 1, delay=timedelta(hours=1)).task_id
+    assert client.signal(task, "approval", {"by": "Ann"}).status is TaskState.SCHEDULED
+    assert client.signal(task, "approval", {"by": "Ann"}).status is TaskState.SCHEDULED
+    with pytest.raises(Conflict, match="already has it, with other data"):
+        client.signal(task, "approval")
+    [step] = client.get(task).steps
+    assert (step.name, step.kind) == ("signal:approval", "signal")
+    client.cancel(task)
+
+
 def test_the_same_key_gives_the_same_task(client: Client) -> None:
     key = str(uuid4())
     first = client.submit("echo", "once", idempotency_key=key)
@@ -114,6 +125,23 @@ def test_queues_are_paused_and_resumed(client: Client) -> None:
         client.wait(task.task_id, 0.3)
     assert not client.queues.resume("low").paused
     assert client.result(task.task_id, 20) == 1
+
+
+def test_types_are_paused_until_a_time_and_resumed(client: Client) -> None:
+    until = datetime.now(UTC) + timedelta(hours=1)
+    paused = client.types.pause("noop", "a test", until=until)
+    assert (paused.paused_reason, paused.paused_until) == ("a test", until)
+    assert [each.name for each in client.types.all() if each.paused] == ["noop"]
+    task = client.submit("noop")
+    with pytest.raises(NotInTime):
+        client.wait(task.task_id, 0.3)
+    with pytest.raises(Refused, match="has passed"):
+        client.types.pause("noop", "a test", until=datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(NotFound):
+        client.types.pause("unheard-of", "a test")
+    assert not client.types.resume("noop").paused
+    client.wait(task.task_id, 20)
+    assert not client.types.get("noop").paused
 
 
 def test_schedules_are_made_run_and_removed(client: Client) -> None:

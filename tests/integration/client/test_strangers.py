@@ -23,6 +23,7 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 
     class Stranger(BaseHTTPRequestHandler):
         def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))  # what is not read resets the connection
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name.replace("_", "-"), value)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -22,10 +23,12 @@ from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import StepRefused
 from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.locks import lock_acquire
+from taskqueue.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -132,9 +135,8 @@ def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
     page = site.open("/")
     page.get_by_text("All is well").wait_for()
     task = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)
-    # Everything from here to the group happens on the open page, which nobody reloads.
+    # Everything from here to the group happens on the open page, which is not reloaded.
     page.locator("#count-failed", has_text="1").wait_for()
-    page.get_by_role("link", name="Check the causes").click()
     page.get_by_role("link", name="NothingToProcess").first.click()
     page.get_by_role("link", name=task[-8:]).click()
     page.get_by_text("It failed for good with NothingToProcess after 2 attempts").wait_for()
@@ -165,6 +167,33 @@ def test_why_edited_data_is_refused_is_in_sight(site: Site, size: tuple[int, int
     page.locator("h1 .state", has_text="completed").wait_for()
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 700)], ids=["wide", "narrow"])
+def test_a_schedule_is_made_with_a_form(site: Site, size: tuple[int, int]) -> None:
+    site.system.start_worker(WORKER_EXECUTORS="2")
+    page = site.open("/schedules", viewport={"width": size[0], "height": size[1]})
+    page.get_by_role("link", name="New schedule").click()
+    page.get_by_label("Type of its tasks").select_option("process")
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_label("Name").fill("hourly")
+    page.get_by_label("Data").fill('"to be or not to be"')
+    page.get_by_label("Interval").fill("one hour")
+    page.locator("#times").get_by_text("must be a whole number").wait_for()
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("alert").wait_for()
+    field = page.get_by_label("Interval")
+    assert _is_in_sight(page, "[aria-invalid]")
+    assert field.evaluate("field => field === document.activeElement")
+    assert field.input_value() == "one hour"
+    field.fill("3600")
+    page.locator("#times time").nth(4).wait_for()
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("heading", name="hourly").wait_for()
+    page.goto("/schedules/hourly/edit")
+    page.get_by_label("Interval").fill("7200")
+    page.get_by_role("button", name="Save").dblclick()
+    page.get_by_text("Runs process every 7200 s").wait_for()
+
+
 def _is_in_sight(page: Page, selector: str) -> bool:
     inside = "box => box.top >= 0 && box.top < innerHeight && box.left >= 0 && box.right <= innerWidth"
     return bool(page.evaluate(f"({inside})(document.querySelector('{selector}').getBoundingClientRect())"))
@@ -172,6 +201,7 @@ def _is_in_sight(page: Page, selector: str) -> bool:
 
 def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> None:
     bury(site.system, [f"order {n} is unknown" for n in range(500)], task_type="echo", data='{"data": 1}')
+    site.system.start_housekeeper()
     page = site.open("/dead-letters")
     page.get_by_role("link", name="500 dead letters").click()
     page.get_by_role("button", name="Retry all 500").click()
@@ -192,15 +222,95 @@ def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> No
     assert site.system.records.counts()[TaskState.PENDING] == 500
 
 
+def test_rows_of_a_list_are_reached_with_keys(site: Site) -> None:
+    ids = bury(site.system, ["no"] * 3)
+    page = site.open("/dead-letters")
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    page.locator("#group-count", has_text="3").wait_for()
+    page.wait_for_load_state()  # the script that hears the keys runs after the text is there
+    boxes = page.locator(".pick")
+    for key in ("j", "x", "j", "j", "j", "k", "x"):
+        page.keyboard.press(key)
+        if key == "k":
+            page.evaluate("document.activeElement.blur()")  # as a refresh may do
+    assert [boxes.nth(each).is_checked() for each in range(3)] == [True, True, False]
+    page.keyboard.press("x")
+    page.keyboard.press("e")
+    page.wait_for_url("**/tasks/*")
+    assert page.url.rpartition("/")[2] in ids
+
+
+def test_a_row_is_kept_in_mind_when_a_refresh_replaces_it(site: Site) -> None:
+    bury(site.system, ["no"] * 3)
+    page = site.open("/tasks?status=failed")
+    page.locator("main tbody tr").nth(2).wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    replaced = "row => row.replaceWith(Object.assign(row.cloneNode(true), {id: ''}))"
+    page.locator("main tbody tr").nth(1).evaluate(replaced)
+    page.keyboard.press("j")
+    assert page.locator("main tbody tr").nth(2).evaluate("row => row.contains(document.activeElement)")
+
+
+def test_the_chart_of_executors_is_drawn(site: Site) -> None:
+    page = site.open("/workers")
+    page.locator("#chart-slots canvas").wait_for()
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+
+
+def test_on_a_phone_the_sections_are_a_bar_at_the_bottom(site: Site) -> None:
+    page = site.open("/tasks", viewport={"width": 360, "height": 700})
+    bar = page.locator("header.top > .pages")
+    box = bar.bounding_box()
+    assert box
+    assert (round(box["y"] + box["height"]), round(box["width"])) == (700, 360)
+    assert bar.locator("a").count() == 6
+    heights = bar.locator("a").evaluate_all("all => all.map(each => each.getBoundingClientRect().height)")
+    assert min(heights) >= 44
+    bar.get_by_role("link", name="Workers").click()
+    page.get_by_role("heading", name="Workers").first.wait_for()
+
+
+def test_dangerous_actions_stand_apart(site: Site) -> None:
+    [dead] = bury(site.system, ["no"])
+    page = site.open(f"/tasks/{dead}", viewport={"width": 1280, "height": 800})
+    right = {
+        name: page.get_by_role("button", name=name, exact=True).bounding_box()
+        for name in ("Retry", "Copy as curl", "Delete")
+    }
+    assert all(right.values())
+    assert right["Delete"]["x"] > right["Copy as curl"]["x"] + right["Copy as curl"]["width"] + 100  # type: ignore[index]
+
+
+def test_times_are_local_or_utc_as_the_user_chose(site: Site) -> None:
+    bury(site.system, ["no"])
+    page = site.open("/tasks", timezone_id="Pacific/Honolulu", locale="en-GB")
+    time = page.locator("td time.at").first
+    moment = time.get_attribute("datetime") or ""
+    exact = "time => time.dataset.exact"
+    assert moment[11:19] not in time.evaluate(exact)
+    page.get_by_role("button", name="Switch times between local and UTC").click()
+    page.locator("#zone", has_text="UTC").wait_for()
+    assert moment[11:19] in time.evaluate(exact)
+    page.goto(f"/tasks?since={moment[:19]}Z")
+    assert page.get_by_label("From").input_value().startswith(moment[:16])
+    page.get_by_role("button", name="Find").click()
+    page.wait_for_url("**since=*")
+    assert moment[:19] in unquote(page.url)
+    page.get_by_role("button", name="Switch times between local and UTC").click()
+    page.locator("#zone", has_text="local").wait_for()
+
+
 def test_what_is_ticked_and_opened_survives_a_refresh(site: Site) -> None:
     ids = bury(site.system, ["no"] * 3)
     page = site.open("/dead-letters")
     page.get_by_role("link", name="ValueError").first.click()
-    page.get_by_role("checkbox", name=f"Select {ids[0]}").check()
+    page.get_by_role("checkbox", name=f"Select {ids[0][-8:]}").check()
     page.locator("#group-count", has_text="3").wait_for()
     bury(site.system, ["no"])
     page.locator("#group-count", has_text="4").wait_for()
-    assert page.get_by_role("checkbox", name=f"Select {ids[0]}").is_checked()
+    assert page.get_by_role("checkbox", name=f"Select {ids[0][-8:]}").is_checked()
     page.get_by_role("button", name="Retry selected (1)").click()
     page.get_by_role("heading", name="Retry 1 dead letter?").wait_for()
 
@@ -308,14 +418,16 @@ def _one_of_each(site: Site) -> list[str]:
     nightly = {"cron": "0 3 * * *", "type": "noop", "data": None}
     httpx.put(f"{site.gateway}/schedules/nightly", json=nightly).raise_for_status()
     bulk = BulkActions(site.system.scripts, site.system.dead_letters)
-    action = bulk.begin(Verb.DELETE, Selection(), what="all", by="eve", rate=1)
+    action = bulk.begin(
+        Plan(verb=Verb.DELETE, selection=Selection(wanted=Filter(state=TaskState.FAILED))), what="all", by="eve", rate=1
+    )
     family = [
         {"type": "noop", "data": None, "item": "first"},
         {"type": "noop", "data": None, "depends_on": [{"item": "first"}]},
     ]
     answer = httpx.post(f"{site.gateway}/tasks/batch", json={"name": "import", "tasks": family}).json()
     pages = [f"/batches/{answer['batch_id']}", f"/tasks/{answer['items'][1]['task_id']}"]
-    return ["/batches", "/schedules/nightly", f"/bulk/{action}", *pages]
+    return ["/batches", "/schedules/nightly", "/schedules/nightly/edit", f"/bulk/{action}", *pages]
 
 
 LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
@@ -332,13 +444,25 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
         "/",
         "/tasks",
         "/dead-letters",
+        "/types",
+        "/types/noop",
+        "/analytics",
+        "/breakdown?status=failed",
         "/queues",
         "/limits",
         "/workers",
         "/schedules",
         "/locks",
         "/audit",
+        "/audit?who=somebody",
+        "/timeline",
+        "/tasks?status=pending",
+        "/tasks?deleted=yes",
         "/bulk",
+        "/tasks/new",
+        "/tasks/new?type=taskqueue.http",
+        f"/tasks/new?from={dead}",
+        "/schedules/+new?type=process",
     ]
     paths += [*_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"]
     for scheme, width in LOOKS:
@@ -354,6 +478,106 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
             assert page.evaluate(_CLIPPED) == [], f"a table of {path} is wider than its place"
         context.close()
+
+
+def _look(page: Page, name: str) -> None:
+    """Checks a page for accessibility and width; writes a picture where SCREENSHOTS names a folder."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+    assert found == [], (name, found)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+    assert page.evaluate(_CLIPPED) == [], name
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_tasks_of_a_filter_are_cancelled_after_a_review_and_restored(site: Site, scheme: Any, width: int) -> None:
+    ids = [site.system.submit("noop", queue="low", tags=("import",)) for _ in range(25)]
+    site.system.queues.pause("low", "lunch")
+    site.system.start_housekeeper()
+    page = site.open("/", color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    _look(page, f"overview-{scheme}-{width}")
+    page.goto("/tasks?status=pending&tag=import")
+    page.get_by_text("Act on all tasks of this filter").click()
+    _look(page, f"menu-{scheme}-{width}")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("heading", name="Cancel 25 tasks?").wait_for()
+    _look(page, f"review-{scheme}-{width}")
+    page.get_by_label("Tasks per second").fill("1000")
+    page.get_by_role("button", name="Cancel 25").click()
+    page.get_by_text("finished").wait_for()
+    assert {site.system.records.state(each) for each in ids} == {TaskState.CANCELLED}
+    page.reload()
+    _look(page, f"action-{scheme}-{width}")
+    page.get_by_role("button", name="Undo: restore 25 tasks").click()
+    page.get_by_text("Restoring").wait_for()
+    wait_until(lambda: {site.system.records.state(each) for each in ids} == {TaskState.PENDING}, "all are restored")
+    page.goto("/audit?what=bulk")
+    _look(page, f"audit-{scheme}-{width}")
+    page.context.close()
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_a_broken_type_is_found_paused_and_replayed(
+    system: System, chromium: Browser, tmp_path: Path, scheme: Any, width: int
+) -> None:
+    site = _site(system, chromium, HISTORY_URL=f"sqlite:///{tmp_path}/history.db", APP_VERSION="1.42")
+    system.start_housekeeper()
+    wait_until(lambda: system.redis.exists(keys.HISTORY), "ends are registered for the history")
+    for number in range(40):
+        data = json.dumps({"customer": {"id": f"c-{number % 7}"}, "amount": number, "note": "x" * 60})
+        bury(system, ["the card is unknown"], task_type="echo", data=data, tags=("eu",))
+    system.start_worker(WORKER_EXECUTORS="2")
+    for each in [system.submit("echo", "1") for _ in range(20)]:
+        system.ended(each)
+    fed = f"{site.gateway}/analytics?range=1h&type=echo"
+    wait_until(lambda: json.loads(_text(fed))["total"]["completed"] == 20, "the history is fed")
+    page = site.open("/", color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    name = f"{scheme}-{width}"
+
+    page.get_by_role("link", name="Types", exact=True).first.click()
+    _look(page, f"types-{name}")
+    page.get_by_role("link", name="echo", exact=True).click()
+    page.get_by_role("heading", name="Causes of failure").wait_for()
+    page.get_by_role("img", name="Deploys: 1.42").first.wait_for()
+    _look(page, f"type-{name}")
+    page.get_by_text("Pause…").click()
+    page.get_by_label("Reason").fill("1.42 breaks it")
+    page.get_by_label("Until").fill("2100-01-01T12:00")
+    _look(page, f"type-pause-{name}")
+    page.get_by_role("button", name="Pause echo").click()
+    page.get_by_text("Type echo is paused until 2100-01-01").wait_for()
+    task = system.submit("echo", "2")
+    wait_until(lambda: "type_paused" in _text(f"{site.gateway}/waiting"), "it waits for the pause")
+    page.reload()
+    _look(page, f"type-paused-{name}")
+    page.goto("/")
+    page.get_by_text("type echo is paused").wait_for()
+    page.goto("/types/echo")
+    page.get_by_role("button", name="Resume").click()
+    system.ended(task)
+
+    page.goto("/dead-letters")
+    page.get_by_role("link", name="40 dead letters").click()
+    _look(page, f"cause-{name}")
+    page.get_by_role("link", name="Who is hit").click()
+    page.get_by_text("7 different, 7 of them more than three times").wait_for()
+    _look(page, f"who-{name}")
+    page.get_by_role("link", name="← This cause").click()
+    page.get_by_role("button", name="Retry all 40…").click()
+    page.get_by_label("Retry only so many first").fill("3")
+    page.get_by_label("Tasks per second").fill("1000")
+    _look(page, f"canary-{name}")
+    page.get_by_role("button", name="Retry 40").click()
+    page.get_by_role("listitem").filter(has_text="40 completed").wait_for(timeout=60_000)
+    page.reload()
+    _look(page, f"outcome-{name}")
+    page.locator("#replays a").click()
+    page.get_by_text("No dead letter of this cause is left").wait_for()
+    _look(page, f"replays-{name}")
+    assert site.complaints == []
+    page.context.close()
 
 
 def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium: Browser) -> None:
@@ -409,3 +633,119 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
 def _text(address: str) -> str:
     with urllib.request.urlopen(address, timeout=5) as answer:
         return str(answer.read().decode())
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_tasks_are_searched_and_an_incident_is_read(system: System, chromium: Browser, scheme: Any, width: int) -> None:
+    site = _site(system, chromium, APP_VERSION="1.42")
+    [dead, *_] = bury(system, ["card 7 declined"] * 3, task_type="echo", data='{"customer": {"id": 42}}')
+    bury(system, ["timed out"], task_type="echo", data='{"customer": {"id": 43}}', error="TimeoutError")
+    system.start_worker(WORKER_EXECUTORS="2")
+    wait_until(lambda: system.redis.zcard(keys.DEPLOYS), "the version is seen")
+    system.queues.pause("low", "lunch")
+    page = site.open("/", color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    name = f"{scheme}-{width}"
+
+    page.wait_for_function("document.querySelector('.chart canvas')")
+    _look(page, f"deploys-{name}")
+    page.keyboard.press("Control+k")
+    palette = page.get_by_role("dialog", name="Search")
+    box = palette.get_by_role("combobox")
+    box.fill("data.")
+    palette.get_by_role("option", name="data.customer.id: 4").wait_for()
+    box.press("Tab")
+    palette.get_by_role("option", name="data.customer.id:42 3").wait_for()
+    _look(page, f"palette-{name}")
+    box.press("ArrowDown")
+    box.press("Enter")
+    page.wait_for_url("**/tasks?search=data.customer.id*")
+    page.locator(f"#row-{dead}").wait_for()
+    assert page.locator(".tasks tbody tr").count() == 3
+    page.get_by_text("Saved views").click()
+    page.get_by_label("Name").fill("Customer 42")
+    page.get_by_role("button", name="Save this view").click()
+    page.get_by_text("The view Customer 42 is saved").wait_for()
+    _look(page, f"search-{name}")
+    page.keyboard.press("/")
+    box.fill("timel")
+    palette.get_by_role("option", name="Go to Timeline").click()
+    page.get_by_role("heading", name="Timeline").wait_for()
+    page.get_by_text("Version 1.42 began to serve").wait_for()
+    page.get_by_text("echo failed for the first time with TimeoutError").wait_for()
+    _look(page, f"timeline-{name}")
+    page.context.close()
+    assert site.complaints == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Browser, scheme: Any, width: int) -> None:
+    password = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
+    users = ",".join(f"{name}:{role}:{password}" for name, role in (("anna", "admin"), ("otto", "operator")))
+    site = _site(system, chromium, PERSONAL_KEYS="read,submit,operate", DASHBOARD_USERS=users)
+    page = site.open("/keys", color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    name = f"{scheme}-{width}"
+
+    def sign_in(user: str) -> None:
+        page.get_by_label("Name").fill(user)
+        page.get_by_label("Password").fill("correct horse")
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("heading", name="API keys").wait_for()
+
+    def status(key: str) -> int:
+        return httpx.get(f"{site.gateway}/tasks", headers={"Authorization": f"Bearer {key}"}).status_code
+
+    sign_in("otto")
+    _look(page, f"keys-empty-{name}")
+    page.get_by_label("Label: what uses it").fill("the report of each Monday, which my team reads")
+    page.get_by_label("read").check()
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("heading", name="Your new key").wait_for()
+    _look(page, f"keys-new-{name}")
+    key = page.locator("#new-key code").first.inner_text()
+    assert status(key) == 200
+    page.get_by_role("button", name="otto").click()
+    page.goto("/sign-in?next=/keys")
+    sign_in("anna")
+    _look(page, f"keys-admin-{name}")
+    assert key not in page.content()
+    page.get_by_role("button", name="Revoke").click()
+    page.locator(".flash", has_text="is revoked").wait_for()
+    assert status(key) == 401
+    assert site.complaints == []
+    page.context.close()
+
+
+def test_a_person_approves_what_a_handler_waits_for(system: System, chromium: Browser) -> None:
+    site = _site(system, chromium)
+    system.start_worker(TASK_MODULES="examples.order_saga.tasks", SHOP_JOURNAL=str(system.log_dir / "journal"))
+    system.start_housekeeper()
+    wait_until(lambda: '"saga-order"' in _text(f"{site.gateway}/types"), "the type is known")
+    data = {"order": 1, "article": "unicorn", "amount": 5000, "thank_after": 0}
+    waiting = site.submit(type="saga-order", data=data)
+    wait_until(lambda: system.records.get(waiting).awaits, "the handler waits")
+    refunded = site.submit(type="saga-order", data={**data, "amount": 20})
+    system.ended(refunded)
+    for scheme, width in LOOKS:
+        context: BrowserContext = chromium.new_context(
+            base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
+        )
+        page = context.new_page()
+        for task in (waiting, refunded):
+            page.goto(f"/tasks/{task}")
+            page.evaluate("document.querySelectorAll('#steps details').forEach(each => each.open = true)")
+            page.evaluate(AXE.read_text())
+            found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+            assert found == [], (task, found)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            if folder := os.environ.get("SHOTS"):
+                page.screenshot(path=f"{folder}/{task[-4:]}-{scheme}-{width}.png", full_page=True)
+        context.close()
+    page = site.open(f"/tasks/{waiting}")
+    names = [each.strip() for each in page.locator("#timeline li .name").all_inner_texts()]
+    assert names[2] == "attempt 1: suspended"
+    page.get_by_label("Data, as JSON").fill('{"approved": true}')
+    page.locator("#signal").get_by_role("button", name="Send signal").click()
+    page.get_by_text("The task has signal approval.").wait_for()
+    assert system.ended(waiting).result["order"] == "refunded"
+    assert site.complaints == []
+    page.context.close()

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.background import BulkRunner
+from taskqueue.shared.domain.lock import FencingToken, Lock
 from taskqueue.shared.domain.task import BatchPlace, TaskState
+from taskqueue.shared.errors import StepRefused
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from taskqueue.shared.stores.locks import HeldLock, NoLocks
+from taskqueue.shared.stores.tasks import Filter
+from taskqueue.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
-from tests.support.harness import System, wait_until
+from tests.support.harness import System
 from tests.support.keys import keys
+
+DEAD = Selection(wanted=Filter(state=TaskState.FAILED))
+
+
+def _held() -> HeldLock:
+    held = NoLocks().acquire(Lock(name="bulk", at_most=timedelta(seconds=30)))
+    assert held
+    return held
 
 
 def _bulks(system: System) -> BulkActions:
@@ -45,9 +57,7 @@ def test_selected_ones_are_done_and_the_rest_stays(browser: Browser, system: Sys
     page = browser.post("/bulk/review", scope="picked", id=ids[:3], verb="delete").text
     assert "Delete 3 dead letters?" in page
     browser.post("/bulk", scope="picked", id=ids[:3], verb="delete", rate="1000")
-    runner: BulkRunner = browser.app.extensions["background"].runner
-    for _ in range(50):
-        runner.step()
+    Bulk(_bulks(system)).run(_held())
     assert _failed(system) == 7
     [action] = _bulks(system).all()[0]
     assert (action.state, action.done, action.total) == ("finished", 3, 3)
@@ -75,71 +85,82 @@ def test_nothing_selected_is_refused(browser: Browser) -> None:
     assert browser.post("/bulk/review", scope="all", verb="explode").status_code == 400
 
 
+class _Time:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
 def test_the_rate_is_kept_through_a_pause(system: System) -> None:
     bury(system, [f"{n} no" for n in range(300)])
-    bulks = _bulks(system)
-    action = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=100)
-    runner = BulkRunner(bulks)
-    started = time.monotonic()
-    while time.monotonic() - started < 1.0:
-        runner.step()
-        time.sleep(0.02)
-    done = 300 - _failed(system)
-    assert 80 <= done <= 100 * (time.monotonic() - started) + 25
+    bulks, time = _bulks(system), _Time()
+    action = bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=100)
+    job = Bulk(bulks, time.sleep, time.clock)
+    assert job.run(_held()).more
+    assert 90 <= 300 - _failed(system) <= 115
     bulks.change(action, "paused")
-    runner.step()
     paused_at = _failed(system)
-    time.sleep(0.5)
-    runner.step()
+    assert not job.run(_held()).more
+    time.sleep(60)
     assert _failed(system) == paused_at
     bulks.change(action, "running")
-    time.sleep(0.3)
-    runner.step()
-    assert paused_at - _failed(system) <= 110, "no burst for the time it was paused"
-
-    def all_done() -> bool:
-        runner.step()
-        return _failed(system) == 0
-
-    wait_until(all_done, "all are done")
+    job.run(_held())
+    assert paused_at - _failed(system) <= 115, "no burst for the time it was paused"
+    while job.run(_held()).more:
+        pass
+    assert _failed(system) == 0
 
 
-def test_the_other_process_continues_when_one_dies(system: System) -> None:
+def test_another_process_continues_behind_the_last_step(system: System) -> None:
     bury(system, [f"{n} no" for n in range(50)])
     bulks = _bulks(system)
-    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     [action] = bulks.unfinished()
-    assert bulks.step(action, "first", 10) == 10
-    assert bulks.step(action, "second", 10) == 0, "the first is at it"
-    system.redis.hset(keys.bulk(action.id), "held_until", 1)
-    assert bulks.step(action, "second", 100) == 40
-    assert bulks.step(action, "second", 100) == 0
+    assert bulks.step(action, 10) == (10, True)
+    assert _bulks(system).step(action, 100) == (40, False)
     assert bulks.unfinished() == []
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done) == ("finished", 50)
 
 
+def test_a_step_under_an_ended_lock_changes_nothing(system: System) -> None:
+    bury(system, ["no"] * 3)
+    bulks = _bulks(system)
+    bulks.begin(Plan(verb=Verb.DELETE, selection=DEAD), what="all", by="eve", rate=1000)
+    [action] = bulks.unfinished()
+    with pytest.raises(StepRefused):
+        bulks.step(action, 10, FencingToken("bulk", "an older holder's"))
+    assert _failed(system) == 3
+
+
 def test_what_fails_again_is_not_retried_by_the_same_action(system: System) -> None:
     bury(system, ["no"] * 5)
     bulks = _bulks(system)
-    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     late = bury(system, ["no"] * 2)
     [action] = bulks.unfinished()
-    bulks.step(action, "me", 100)
-    bulks.step(action, "me", 100)
+    bulks.step(action, 100)
+    bulks.step(action, 100)
     assert _failed(system) == len(late)
 
 
 def test_picked_ones_that_failed_again_before_they_were_counted_are_not_retried_twice(system: System) -> None:
     ids = bury(system, [f"{n} no" for n in range(5)])
     bulks = _bulks(system)
-    action = bulks.begin(Verb.RETRY, Selection(ids=tuple(ids)), what="five", by="eve", rate=100)
+    action = bulks.begin(Plan(verb=Verb.RETRY, selection=Selection(ids=tuple(ids))), what="five", by="eve", rate=100)
     # Whoever did this died before it could write it down, and they have failed again since, with another.
     system.dead_letters.requeue_many(ids)
     bury(system, ["no"])
     found = bulks.get(action)
     while found and found.open:
-        bulks.step(found, "another", 100)
+        bulks.step(found, 100)
         found = bulks.get(action)
     assert found
     assert (found.done, found.passed) == (0, 5)
@@ -150,10 +171,10 @@ def test_one_that_cannot_be_retried_does_not_hold_up_the_rest(system: System) ->
     ids = bury(system, ["no"] * 6)
     system.redis.hdel(keys.rq_job(ids[0]), "data")
     bulks = _bulks(system)
-    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     [action] = bulks.unfinished()
     for _ in range(5):
-        bulks.step(action, "me", 2)
+        bulks.step(action, 2)
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed) == ("finished", 5, 1)
 
@@ -164,13 +185,13 @@ def test_a_list_that_shrinks_during_paging_skips_nothing(system: System) -> None
     for each in stuck:
         system.redis.hdel(keys.rq_job(each), "data")
     bulks = _bulks(system)
-    bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     [action] = bulks.unfinished()
-    bulks.step(action, "me", 3)
+    bulks.step(action, 3)
     for each in stuck:
         system.dead_letters.purge(each)
     for _ in range(4):
-        bulks.step(action, "me", 3)
+        bulks.step(action, 3)
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed) == ("finished", len(ids) - 2, 2)
     assert _failed(system) == 0
@@ -188,11 +209,11 @@ def test_those_of_a_stopped_batch_stay_and_it_is_told_why(browser: Browser, syst
     ids = bury(system, ["no"] * 3)
     system.redis.hdel(keys.rq_job(ids[0]), "data")  # this one cannot be retried either
     bulks = _bulks(system)
-    selection = Selection(ids=(stays, *ids)) if picked else Selection()
-    bulks.begin(Verb.RETRY, selection, what="these", by="eve", rate=1000)
+    selection = Selection(ids=(stays, *ids)) if picked else DEAD
+    bulks.begin(Plan(verb=Verb.RETRY, selection=selection), what="these", by="eve", rate=1000)
     [action] = bulks.unfinished()
     for _ in range(5):
-        bulks.step(action, "me", 2)
+        bulks.step(action, 2)
     [ended] = bulks.all()[0]
     assert (ended.state, ended.done, ended.passed, ended.stopped) == ("finished", 2, 2, 1)
     assert system.records.state(stays) is TaskState.FAILED
@@ -214,13 +235,13 @@ def test_one_of_a_stopped_batch_is_retried_neither_as_it_is_nor_with_other_data(
 def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
     ids = bury(system, ["no", "no"])
     bulks = _bulks(system)
-    for selection in (Selection(ids=tuple(ids[:1])), Selection()):
-        action_id = bulks.begin(Verb.RETRY, selection, what="some", by="eve", rate=100)
-        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else selection.source(keys), {b"\xff\xfe": 0})
+    for selection in (Selection(ids=tuple(ids[:1])), DEAD):
+        action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=selection), what="some", by="eve", rate=100)
+        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else keys.ended(TaskState.FAILED), {b"\xff\xfe": 0})
         action = bulks.get(action_id)
         assert action
         for _ in range(10):
-            bulks.step(action, "a process", 1)
+            bulks.step(action, 1)
         ended = bulks.get(action_id)
         assert ended
         assert (ended.state, ended.done, ended.passed) == ("finished", 1, 1)
@@ -230,19 +251,19 @@ def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
 def test_an_aborted_one_stays_aborted(browser: Browser, system: System) -> None:
     bury(system, ["no"] * 5)
     bulks = _bulks(system)
-    action = bulks.begin(Verb.DELETE, Selection(), what="all", by="eve", rate=1)
+    action = bulks.begin(Plan(verb=Verb.DELETE, selection=DEAD), what="all", by="eve", rate=1)
     assert "aborted" in browser.post(f"/bulk/{action}/abort").text
     assert browser.post(f"/bulk/{action}/resume").status_code == 400
     found = bulks.get(action)
     assert found
-    assert bulks.step(found, "me", 10) == 0
+    assert bulks.step(found, 10) == (0, False)
     assert _failed(system) == 5
 
 
 def test_a_pause_at_the_last_step_reopens_no_finished_action(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     bury(system, ["no"])
     bulks = _bulks(system)
-    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     [action] = bulks.unfinished()
     ask: Any = bulks.redis.execute_command
 
@@ -250,7 +271,7 @@ def test_a_pause_at_the_last_step_reopens_no_finished_action(system: System, mon
         answer = ask(*command, **options)
         monkeypatch.undo()
         for _ in range(2):
-            bulks.step(action, "another", 100)
+            bulks.step(action, 100)
         return answer
 
     monkeypatch.setattr(bulks.redis, "execute_command", ask_and_be_slow)

@@ -9,16 +9,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.dashboard.background import AT_ONCE, CALLS, FollowUp
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.http.bind import free_port
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Selection, Verb
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Replay, Selection, Verb
 from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.tasks import Filter
+from taskqueue.worker.housekeeping.jobs.bulk import AT_ONCE, CALLS, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
+
+DEAD = Selection(wanted=Filter(state=TaskState.FAILED))
 
 
 @pytest.fixture
@@ -34,9 +39,9 @@ def _get(bulks: BulkActions, action_id: str) -> BulkAction:
 
 def _send_back(bulks: BulkActions, selection: Selection | None = None) -> BulkAction:
     """An action that has sent everything back."""
-    action_id = bulks.begin(Verb.RETRY, selection or Selection(), what="all", by="eve", rate=1000)
+    action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=selection or DEAD), what="all", by="eve", rate=1000)
     while (found := _get(bulks, action_id)).open:
-        bulks.step(found, "me", 200)
+        bulks.step(found, 200)
     return found
 
 
@@ -55,9 +60,9 @@ def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, b
     bury(system, ["no"] * 2, task_type="fail", data='{"message": "another"}')
     bury(system, ["no"] * 3, task_type="slowly", data='{"seconds": 300}')
     Limits(system.scripts).put("type:slowly", Limit(concurrency=1))
-    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
+    action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
     system.start_worker(MAX_RETRIES="0", WORKER_EXECUTORS="2")
-    system.start("dashboard", DASHBOARD_PORT=str(free_port()))
+    system.start("housekeeper")
     waiting = {"running": 1, "limit type:slowly": 2}
     wait_until(lambda: _get(bulks, action_id).waiting_for == waiting, "it says what the rest waits for")
     found = _get(bulks, action_id)
@@ -107,44 +112,6 @@ def test_two_that_follow_count_each_task_once(system: System, bulks: BulkActions
     assert _get(bulks, action.id).outcomes == {"failed_same": 50}
 
 
-@pytest.mark.parametrize("picked", [False, True], ids=["all", "picked"])
-def test_those_that_were_sent_back_by_one_that_died_are_followed_too(
-    system: System, bulks: BulkActions, monkeypatch: pytest.MonkeyPatch, picked: bool
-) -> None:
-    ids = bury(system, ["no"] * 5)
-    selection = Selection(ids=tuple(ids)) if picked else Selection()
-    action_id = bulks.begin(Verb.RETRY, selection, what="all", by="eve", rate=1000)
-
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(bulks, "_note", dies)
-        with pytest.raises(KeyboardInterrupt):
-            bulks.step(_get(bulks, action_id), "me", 3)
-    system.redis.hset(keys.bulk(action_id), "held_until", 1)
-    while _get(bulks, action_id).open:
-        bulks.step(_get(bulks, action_id), "another", 3)
-    assert set(system.redis.hkeys(keys.bulk_followed(action_id))) == {each.encode() for each in ids}
-    _claim_and_fail(system)
-    FollowUp(bulks).step()
-    assert _get(bulks, action_id).outcomes == {"failed_same": 5}
-
-
-def test_one_that_was_noted_and_never_sent_back_is_not_counted(system: System, bulks: BulkActions) -> None:
-    [dead] = bury(system, ["no"])
-    action_id = bulks.begin(Verb.RETRY, Selection(), what="all", by="eve", rate=1000)
-    now = system.scripts.now_us()
-    system.redis.sadd(keys.FOLLOWED_BULKS, action_id)
-    system.redis.hset(keys.bulk_followed(action_id), dead, f"{now}:cause")
-    assert bulks.follow(action_id, "0", 10)[1:] == (0, {"pending": 1}), "it may be sent back in a moment"
-    system.redis.hset(keys.bulk_followed(action_id), dead, f"{now - 61_000_000}:cause")
-    system.redis.zadd(keys.ended(TaskState.FAILED), {dead: now - 62_000_000})
-    assert bulks.follow(action_id, "0", 10)[1] == 1
-    assert _get(bulks, action_id).outcomes == {}
-    assert bulks.followed() == []
-
-
 def test_a_hundred_thousand_are_followed_in_bounded_steps(system: System, bulks: BulkActions) -> None:
     bury(system, ["no"])
     action = _send_back(bulks)
@@ -175,3 +142,49 @@ def test_an_action_that_is_forgotten_is_followed_no_more(system: System, bulks: 
     FollowUp(bulks).step()
     assert bulks.followed() == []
     assert not system.redis.exists(keys.bulk(action.id), keys.bulk_followed(action.id))
+
+
+def _cause(system: System, task: str) -> str:
+    return text(system.redis.hget(keys.FAILURE_GROUP_OF, task))
+
+
+def test_each_cause_has_its_outcome_and_its_earlier_replays(
+    system: System, bulks: BulkActions, browser: Browser
+) -> None:
+    same, *_ = bury(system, ["no"] * 3)
+    other, *_ = bury(system, ["no"] * 2, error="KeyError")
+    of_same, of_other = _cause(system, same), _cause(system, other)
+    action = _send_back(bulks)
+    _claim_and_fail(system)
+    FollowUp(bulks).step()
+    assert _get(bulks, action.id).replays == {
+        of_same: Replay(3, {"failed_same": 3}),
+        of_other: Replay(2, {"failed_other": 2}),
+    }
+    page = browser.text(f"/bulk/{action.id}")
+    assert f'href="/dead-letters/{of_same}"' in page
+    left = browser.text(f"/dead-letters/{of_other}")
+    assert "No dead letter of this cause is left; the first was seen" in left
+    assert f'href="/bulk/{action.id}"' in left
+    again = _send_back(bulks, Selection(wanted=Filter(state=TaskState.FAILED, cause=of_same)))
+    browser.forget()
+    both = browser.text(f"/dead-letters/{of_same}")
+    assert both.index(f"/bulk/{again.id}") < both.index(f"/bulk/{action.id}"), "the latest replay is first"
+    http = create_app(Settings(), system.redis).test_client()
+    shown = http.get(f"/bulk-actions/{action.id}").json or {}
+    assert shown["replays"] == [
+        {"cause": of_same, "retried": 3, "outcomes": {"failed_same": 3}, "waiting": 0},
+        {"cause": of_other, "retried": 2, "outcomes": {"failed_other": 2}, "waiting": 0},
+    ]
+
+
+def test_an_action_of_very_many_causes_counts_the_first_of_them(system: System, bulks: BulkActions) -> None:
+    for number in range(200):
+        bury(system, ["no"], error=f"Error{number}")
+    action = _send_back(bulks)
+    _claim_and_fail(system)
+    FollowUp(bulks).step()
+    found = _get(bulks, action.id)
+    assert found.outcomes == {"failed_other": 200}
+    assert 100 < len(found.replays) <= 150
+    assert all(each == Replay(1, {"failed_other": 1}) for each in found.replays.values())

@@ -12,9 +12,10 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
-from taskqueue.dashboard import cache, overview
+from taskqueue.dashboard import cache
 from taskqueue.dashboard.cache import READS
-from taskqueue.dashboard.present import Redaction
+from taskqueue.shared.alerts import observation
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
@@ -39,7 +40,7 @@ class ExecutorMonitor:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> ExecutorMonitor:
     found = ExecutorMonitor()
-    for module in (cache, overview):
+    for module in (cache, observation):
         monkeypatch.setattr(module, "time", found)
     return found
 

@@ -31,6 +31,7 @@ def test_the_admin_shows_the_newest_tasks_and_leads_to_the_dashboard(browser: An
     page = browser.get("/admin/taskqueue/queuedtask/").content.decode()
     assert f'<a href="http://dashboard.example/tasks/{task_id}">{task_id}</a>' in page
     assert "django.task" in page
+    assert "<td>normal</td>" in page, "its queue"
 
 
 def test_the_page_needs_a_permission(browser: Any) -> None:

@@ -62,3 +62,14 @@ def test_settings_of_the_project_yield_to_the_environment(
         "PYTHONPATH": f"{Path('project').absolute()}:/lib",
     }
     assert environment({})["TASK_MODULES"] == "taskqueue.django.handlers"
+
+
+def test_settings_of_the_project_may_be_lists(django_project: Path) -> None:
+    from django.test import override_settings
+
+    from taskqueue.django.part import environment
+
+    with override_settings(TASKQUEUE={"TASK_MODULES": ["shop.reports", "shop.mail"], "WORKER_QUEUES": ("gpu", "mail")}):
+        found = environment({})
+    assert found["TASK_MODULES"] == "shop.reports,shop.mail,taskqueue.django.handlers"
+    assert found["WORKER_QUEUES"] == "gpu,mail"

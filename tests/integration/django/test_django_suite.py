@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client.conftest import start_gateway
+from tests.support.archives import unpack
 from tests.support.harness import ROOT, System, free_port
 
 SETTINGS = "tests.support.django_project.settings"
@@ -29,7 +30,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [given] = map(str, folder.glob("*.tar.gz"))
     with tarfile.open(given) as archive:
         wanted = [each for each in archive.getmembers() if "/tests/tasks/" in each.name]
-        archive.extractall(folder, wanted, filter="data")
+        unpack(archive, folder, wanted)
     [tests] = folder.glob("*/tests")
     return tests
 

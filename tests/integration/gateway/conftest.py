@@ -9,14 +9,17 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
+from taskqueue.dashboard.app import create_app as create_dashboard
+from taskqueue.dashboard.auth.users import Users
 from taskqueue.gateway.app import create_app
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from tests.integration.dashboard.conftest import Browser
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start
-from tests.support.harness import running_system
+from tests.support.harness import System, running_system
 
 TYPES = (
     TaskType(name="process", schema={}, description="Takes anything."),
@@ -81,3 +84,12 @@ def running(lasting: Running, redis_client: Redis) -> Running:
     """A gateway that serves, and must go on doing so."""
     TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
     return lasting
+
+
+@pytest.fixture
+def browser(system: System) -> Iterator[Browser]:
+    """A dashboard on the same Redis."""
+    redis = connect(system.url)
+    app = create_dashboard(Settings(), redis, Users.load_or_exit(Settings()))
+    yield Browser(app, app.test_client())
+    redis.close()

@@ -10,7 +10,8 @@ import pytest
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
-from tests.integration.gateway.conftest import MakeGateway
+from taskqueue.shared.stores.task_types import TaskType
+from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys
 
@@ -61,3 +62,14 @@ def test_types_say_whether_a_worker_has_them_until_they_are_forgotten(make_gatew
     assert (shown["live"], shown["versions"], shown["last_seen_on"]) == (False, 1, "h")
     maintenance.types_prune(Scripts(gateway.redis), 60_000_000, 200)
     assert make_gateway(types=()).http.get("/types/process").status_code == 404
+
+
+def test_a_type_without_a_usable_schema_refuses_no_other_task_of_a_batch(make_gateway: MakeGateway) -> None:
+    broken = TaskType(name="broken", schema={"type": "string", "pattern": "("})
+    gateway = make_gateway(types=(*TYPES, broken))
+    tasks = [{"type": "process", "data": 1}, {"type": "broken", "data": "a"}]
+    answer = gateway.http.post("/tasks/batch", json={"tasks": tasks})
+    assert answer.status_code == 207
+    taken, refused = answer.get_json()["items"]
+    assert taken["status"] == "pending"
+    assert refused["problem"]["type"] == "/problems/no-task-types"

@@ -253,7 +253,7 @@ def test_a_path_that_is_not_ours_is_a_404_in_json(http: FlaskClient, path: str) 
     ("method", "path", "allowed"),
     [
         ("PUT", "/tasks", {"GET", "HEAD", "OPTIONS", "POST"}),
-        ("POST", "/tasks/some-id", {"GET", "HEAD", "OPTIONS", "DELETE"}),
+        ("POST", "/tasks/some-id", {"GET", "HEAD", "OPTIONS", "DELETE", "PATCH"}),
         ("POST", "/health", {"GET", "HEAD", "OPTIONS"}),
         ("GET", "/dlq/failed-tasks/some-id/retry", {"POST", "OPTIONS"}),
         ("TRACE", "/tasks", {"GET", "HEAD", "OPTIONS", "POST"}),

@@ -68,15 +68,27 @@ SUBMIT = {
     "POST /batches/{batch_id}/tasks",
     "POST /batches/{batch_id}/close",
 }
+READ = {"POST /bulk-actions/preview"}
 OPERATE = {
     "DELETE /tasks/{task_id}",
+    "PATCH /tasks/{task_id}",
     "POST /tasks/{task_id}/redeliver",
     "DELETE /batches/{batch_id}",
     "POST /batches/{batch_id}/retry",
     "POST /dlq/failed-tasks/{task_id}/retry",
+    "POST /bulk-actions",
+    "POST /bulk-actions/{action_id}/pause",
+    "POST /bulk-actions/{action_id}/resume",
+    "POST /bulk-actions/{action_id}/abort",
+    "POST /bulk-actions/{action_id}/undo",
+    "POST /tasks/{task_id}/restore",
+    "POST /tasks/{task_id}/signals/{name}",
+    "POST /queues/{name}/empty",
     "POST /queues/{name}/pause",
     "POST /queues/{name}/foreign/move",
     "POST /queues/{name}/resume",
+    "POST /types/{name}/pause",
+    "POST /types/{name}/resume",
     "PUT /limits/types/{name}",
     "DELETE /limits/types/{name}",
     "PUT /limits/keys/{name}",
@@ -105,7 +117,13 @@ ROUTES = _routes()
 
 def needed(route: str) -> Scope | None:
     """The table; what is not in it is for readers when it only shows something."""
-    for scope, members in ((None, OPEN), (Scope.SUBMIT, SUBMIT), (Scope.OPERATE, OPERATE), (Scope.ADMIN, ADMIN)):
+    for scope, members in (
+        (None, OPEN),
+        (Scope.SUBMIT, SUBMIT),
+        (Scope.READ, READ),
+        (Scope.OPERATE, OPERATE),
+        (Scope.ADMIN, ADMIN),
+    ):
         if route in members:
             return scope
     assert route.startswith("GET "), f"{route} changes something and is not in the table"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from taskqueue.gateway.app import create_app
+from taskqueue.shared.domain.step import StepKind, encode_step
 from taskqueue.shared.redis.client import raw
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
@@ -37,6 +38,27 @@ def test_a_completed_task_shows_its_result_and_its_attempt(gateway: Gateway) -> 
     versioned = json.dumps({**record, "app_version": "a1b2c3d"})
     gateway.redis.hset(keys.rq_job(task_id), "attempt:1", versioned)
     assert gateway.show(task_id)["attempts"] == [{**attempt, "app_version": "a1b2c3d"}]
+
+
+def test_a_task_shows_its_steps_without_their_results(gateway: Gateway) -> None:
+    task_id = gateway.submit()
+    gateway.start()
+    assert gateway.show(task_id)["steps"] == []
+    started = 1_800_000_000_000_000
+    record = encode_step(StepKind.RESULT, b'{"id":7}', attempt=2, started_us=started, ended_us=started + 500_000)
+    gateway.redis.hset(keys.rq_job(task_id), "step:charge", record)
+    assert gateway.show(task_id)["steps"] == [
+        {
+            "name": "charge",
+            "kind": "result",
+            "attempt": 2,
+            "tries": 1,
+            "started_at": "2027-01-15T08:00:00Z",
+            "ended_at": "2027-01-15T08:00:00.500000Z",
+            "seconds": 0.5,
+            "size_bytes": 8,
+        }
+    ]
 
 
 def test_a_retrying_task_says_why_and_when_it_runs_next(gateway: Gateway) -> None:
@@ -230,7 +252,7 @@ def test_dead_letters_are_filtered_by_type_and_time(gateway: Gateway) -> None:
     assert len(gateway.http.get(f"{path}?type=process").get_json()["items"]) == 1
     assert gateway.http.get(f"{path}?type=resize").get_json()["items"] == []
     assert gateway.http.get(f"{path}?until=2001-01-01T00:00:00Z").get_json()["items"] == []
-    problem(gateway.http.get(f"{path}?status=failed"), 422, "invalid-request")
+    problem(gateway.http.get(f"{path}?status=pending"), 422, "invalid-request")
 
 
 # --- records that are broken ---

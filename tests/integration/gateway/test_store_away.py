@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -14,7 +15,7 @@ from flask.testing import FlaskClient
 from taskqueue.gateway.circuit_breaker import PAUSE, CircuitBreaker
 from taskqueue.shared.errors import StoreRefused, StoreUnavailable
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.pauses import Pauses
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until
 
@@ -114,14 +115,14 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
     redis_server: EmbeddedRedis, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection is refused, but behind a step that was done."""
-    pause = Queues.pause
+    pause = Pauses.pause
 
-    def and_then_redis_dies(self: Queues, *arguments: str) -> None:
-        pause(self, *arguments)
+    def and_then_redis_dies(self: Pauses, *arguments: str, **more: Any) -> None:
+        pause(self, *arguments, **more)
         redis_server.stop()
-        Queues.overview(self)
+        self.types()
 
-    monkeypatch.setattr(Queues, "pause", and_then_redis_dies)
+    monkeypatch.setattr(Pauses, "pause", and_then_redis_dies)
     try:
         answer = gateway.http.post("/queues/high/pause", json={"reason": "x"})
         assert "may have taken effect" in answer.get_json()["detail"]
@@ -129,7 +130,7 @@ def test_what_one_step_did_is_not_denied_when_the_next_cannot_be_sent(
         redis_server.start()
 
 
-def slowest_of_many(gateway: Gateway, path: str, status: int) -> float:
+def slowest_of_many(gateway: Gateway, path: str) -> float:
     """Seconds until the last of 100 requests on few threads is answered."""
     gate = threading.Semaphore(4)
     times = []
@@ -137,7 +138,7 @@ def slowest_of_many(gateway: Gateway, path: str, status: int) -> float:
     def ask() -> None:
         begun = time.monotonic()
         with gate:
-            assert gateway.app.test_client().get(path).status_code == status
+            assert gateway.app.test_client().get(path).status_code == 503
         times.append(time.monotonic() - begun)
 
     crowd = [threading.Thread(target=ask) for _ in range(100)]
@@ -152,8 +153,7 @@ def slowest_of_many(gateway: Gateway, path: str, status: int) -> float:
 @pytest.mark.parametrize("path", ["/queues", "/health/ready"])
 def test_many_requests_are_refused_in_time(frozen: Gateway, path: str) -> None:
     """If each waited for the time-out in its turn, the last would wait a minute."""
-    on_this_machine = slowest_of_many(frozen, "/health/live", 200)
-    assert slowest_of_many(frozen, path, 503) < LIMIT + 5 * on_this_machine
+    assert slowest_of_many(frozen, path) < 5 * LIMIT
 
 
 def test_a_redis_that_hung_is_used_again_by_itself(redis_server: EmbeddedRedis, gateway: Gateway) -> None:

@@ -16,7 +16,16 @@ from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.locks import LEADER, FreeLock, LockAdmin, Locks, NoLocks, RedisLocks, lock_acquire
+from taskqueue.shared.stores.locks import (
+    LEADER,
+    LOCK_NAMES,
+    FreeLock,
+    LockAdmin,
+    Locks,
+    NoLocks,
+    RedisLocks,
+    lock_acquire,
+)
 from taskqueue.shared.stores.schedules import schedule_fire
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
@@ -321,7 +330,7 @@ def test_a_lock_is_shown_with_its_holder(machine: Machine) -> None:
     assert (info.owner, info.token, info.fence) == ("hk-1", held.fencing_token.token, held.term)
     assert info.remaining == timedelta(seconds=20)
     assert [each.name for each in desk.all() if each.locked] == ["unlock"]
-    assert len(desk.all()) == 7
+    assert {each.name for each in desk.all()} == {*LOCK_NAMES}
     assert desk.get("nonsense") is None
 
 

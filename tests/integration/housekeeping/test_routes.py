@@ -67,7 +67,10 @@ def test_all_locks_are_listed_and_one_that_does_not_exist_is_404(http: FlaskClie
     listed = http.get("/admin/locks").json
     assert listed is not None
     assert [item["name"] for item in listed["items"]] == sorted(
-        ["unlock", "timeout", "recovery", "ttl", "max_elements", "metrics", "schedules"]
+        [
+            *("unlock", "timeout", "recovery", "ttl", "max_elements"),
+            *("metrics", "schedules", "bulk", "history", "payloads"),
+        ]
     )
     assert not any(item["locked"] for item in listed["items"])
     assert http.get("/admin/locks/nonsense").status_code == 404

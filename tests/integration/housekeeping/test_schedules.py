@@ -241,7 +241,7 @@ def test_a_schedule_of_webhooks_that_an_earlier_version_stored_is_paused_instead
     assert [task[:4] for task in tasks(machine)] == ["tick"]
     paused = schedule_store.get("forged").paused
     assert paused is not None
-    assert "webhooks only" in paused["reason"]
+    assert "this type is internal" in paused["reason"]
     machine.advance(60)
     assert fire(machine).refused == 0
     schedule_store.resume("forged")

@@ -210,6 +210,8 @@ class Model:
         overruled = task.wish and state in OVERRULED
         if overruled:
             state = S.CANCELLED
+        elif state is S.CANCELLED and not task.wish:
+            state = S.PENDING  # the wish was withdrawn
         task.history.add(task.attempt)
         if state is S.RETRYING:
             task.failures += outcome == "failed"

@@ -80,7 +80,7 @@ BUGS = {
     "an attempt that never began is spent": Bug("release", "bump(id, 'attempt', number_of(t.attempt) or 1, -1)"),
     "a killer lives once more": Bug("reap", "crashes >= max_crashes", "crashes > max_crashes"),
     "a result goes while somebody waits for it": Bug("prune", "state == 'completed' and needed(id)", "false"),
-    "anything can be purged": Bug("purge", "(state == wanted or not t or not t.state)", "true"),
+    "anything can be purged": Bug("_undo", "(state == wanted or not t or not t.state)", "true"),
     "a lost ticket is not put back": Bug("recover", "restore_entries(queue, lost)"),
     "a full queue takes more": Bug("submit_one", "if limit > 0 and", "if false and"),
     "a dead letter keeps its failures": Bug("_relations", "redis.call('HDEL', keys.rq_job(id), 'failures',", "redis.call('HDEL', keys.rq_job(id), 'nothing',"),

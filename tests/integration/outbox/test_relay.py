@@ -19,6 +19,7 @@ from taskqueue.outbox.senders import DirectSender, Item
 from taskqueue.outbox.sqlalchemy import SqlTable
 from taskqueue.shared.client import Unavailable
 from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.keys import keys
 
 
@@ -148,11 +149,34 @@ def test_a_refused_row_is_kept_with_its_reason_and_stops_no_other(
     assert relay.counts.refused == 1
 
 
+def test_rows_that_no_gateway_reads_are_refused_and_stop_no_others(
+    relay: Relay, table: SqlTable, redis_client: Redis, write: Write
+) -> None:
+    deep: object = "deep"
+    for _ in range(100):
+        deep = [deep]
+    refused = write("half a pair: \ud800", deep, "x" * (1 << 20), task_type="process")
+    ids = write("the last", task_type="process")
+    for _ in range(12):
+        relay.step()
+    assert stored(redis_client) == ids
+    assert [each.task_id for each in table.refused(10)] == refused
+
+
+def test_rows_of_a_type_without_a_usable_schema_wait_and_stop_no_others(
+    relay: Relay, table: SqlTable, redis_client: Redis, write: Write
+) -> None:
+    TaskTypes(redis_client).publish([TaskType(name="broken", schema={"type": "string", "pattern": "("})])
+    write(1, task_type="broken")
+    ids = write(2)
+    drain(relay)
+    assert stored(redis_client) == ids
+    assert table.backlog().waiting == 1
+
+
 def test_refused_rows_can_be_sent_again(
     relay: Relay, table: SqlTable, redis_client: Redis, write: Write, sender: DirectSender
 ) -> None:
-    from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-
     ids = write(1, task_type="not-deployed-yet")
     drain(relay)
     assert stored(redis_client) == []

@@ -30,12 +30,13 @@ from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import lock_acquire
 from taskqueue.shared.stores.queues import Queues, cancel
+from taskqueue.shared.stores.saved_views import SavedViews
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Records
@@ -125,10 +126,10 @@ class Scene:
         Audit(redis).record("somebody", "paused", "queue low", "a reason")
         Queues(scripts, WEIGHTS).pause("low", "a reason")
         bulks = BulkActions(scripts, DeadLetters(scripts, Records(scripts, list(WEIGHTS))))
-        self.names["action_id"] = bulks.begin(
-            Verb.RETRY, Selection(ids=(self.names["failed"],)), what="one", by="b", rate=1
-        )
+        plan = Plan(verb=Verb.RETRY, selection=Selection(ids=(self.names["failed"],)))
+        self.names["action_id"] = bulks.begin(plan, what="one", by="b", rate=1)
         self.names["key_id"] = "key-1"
+        self.names["view_id"] = SavedViews(scripts).save("mine", {"type": "noop"}, "ann", shared=True).id
         redis.hset(self.keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
         redis.rpush(self.keys.control(WORKER), "cancel nothing")
         lock_acquire(scripts, "recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))
@@ -266,8 +267,8 @@ class Scene:
             name = match[2]
             if name in about:
                 return about[name]
-            if name == "what":
-                return "data"
+            if name in ("what", "kind"):
+                return {"what": "data", "kind": "csv"}[name]
             if name == "key":
                 return "0" * 16
             if name == "name":

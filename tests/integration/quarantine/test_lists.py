@@ -143,7 +143,7 @@ def test_a_bulk_action_with_a_damaged_field_is_shown(spoilt: Scene, field: str) 
         assert action in page(spoilt, "/bulk"), garbage
         page(spoilt, "/dead-letters")
     if field in ("verb", "rate", "total", "begun_at"):
-        assert "start another" in page(spoilt, "/bulk")
+        assert "start a new action" in page(spoilt, "/bulk")
 
 
 @pytest.mark.parametrize("kind", [*WRONG, "gone"])
@@ -153,4 +153,4 @@ def test_a_bulk_action_without_its_record_is_shown(spoilt: Scene, kind: str) -> 
     if kind != "gone":
         put(spoilt.redis, key, kind)
     spoilt.dashboard.test_client().get("/bulk")  # a key of another type is set aside by the first who asks
-    assert "start another" in page(spoilt, "/bulk")
+    assert "start a new action" in page(spoilt, "/bulk")

@@ -18,7 +18,7 @@ from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import Unique
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.quarantine import single
-from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Kind
@@ -70,8 +70,8 @@ def furnish(system: System) -> None:
     """Something of what there are many of, so that it can be broken too."""
     Limits(system.scripts).put("key:scarce", Limit(concurrency=2))
     ScheduleStore(system.scripts).put(Schedule(name="often", type="noop", queue="low", interval=1))
-    selection = Selection(ids=("nobody",))
-    BulkActions(system.scripts, system.dead_letters).begin(Verb.RETRY, selection, what="one", by="b", rate=1)
+    plan = Plan(verb=Verb.RETRY, selection=Selection(ids=("nobody",)))
+    BulkActions(system.scripts, system.dead_letters).begin(plan, what="one", by="b", rate=1)
 
 
 def honest(system: System, number: int) -> str:

@@ -73,6 +73,7 @@ FIELDS = (
         "parents",
         "on_parent_failure",
         "open_parents",
+        "spawned",
         "batch",
         "batch_index",
         "after_batch",
@@ -89,13 +90,16 @@ FIELDS = (
         "sent_back",
         "refused",
         "refusal",
+        "submitted_by",
+        "bulk",
         "unknown field",
     ),
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
-a also and beside by delivered delivery each end ever every fields for hash holds host how it its links many of on one
-others ours owner per permanent record rely script task that the them these to type versions was we which why with
+a action also and beside by cancelled delivered delivery each end ever every fields for hash holds host how it its
+links many of on one others ours owner per permanent record rely script task that the them these to type versions was
+we which why with
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

@@ -29,22 +29,25 @@ from taskqueue.shared.errors import StoreRefused
 from taskqueue.shared.redis.client import translated
 from taskqueue.shared.redis.linker import sources
 from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.dead_letters import DeadLetters, amend, requeue
 from taskqueue.shared.stores.idempotency import request_begin, request_end
 from taskqueue.shared.stores.limits import limit_declare, limit_delete, limit_put
 from taskqueue.shared.stores.maintenance import Pruned
+from taskqueue.shared.stores.personal_keys import PersonalKeys
 from taskqueue.shared.stores.queues import redeliver, run_now, submission_check
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import discard
+from taskqueue.shared.stores.unarchived import Unarchived
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "request_begin", "schedule_fire", "schedule_put", "submission_check", "submit",
-    "submit_once", "submit_outbox", "submit_one", "submit_one_once",
+    "batch_extend", "batch_open", "children_start", "personal_key_add", "request_begin", "rq_adopt", "schedule_fire",
+    "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one", "submit_one_once",
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 
@@ -136,6 +139,12 @@ def test_a_full_redis_takes_no_task(store: Store) -> None:
         store.submit()
 
 
+def test_a_full_redis_still_says_how_many_tasks_it_has(store: Store) -> None:
+    store.submit(3)
+    with full(store.redis):
+        assert store.records.counts()[S.PENDING] == 3
+
+
 def test_who_asks_a_full_redis_whether_it_takes_tasks_is_told_no(store: Store) -> None:
     submission_check(store.scripts)
     with full(store.redis), pytest.raises(StoreRefused), translated():
@@ -187,6 +196,18 @@ def test_a_dead_letter_is_sent_back_as_it_is_or_with_other_data(dead: Family) ->
     assert store.state(dead.task) is S.PENDING
 
 
+def test_ends_are_registered_kept_and_taken_for_a_history(family: Family) -> None:
+    waiting = Unarchived(family.store.scripts)
+    with full(family.store.redis):
+        waiting.take(1)
+        assert family.store.report(family.task, "failed", "t2") == 1
+        requeue(family.store.scripts, [family.task])
+        [end] = waiting.take(10)
+        assert (end.id, end.fields["state"]) == (family.task, b"failed")
+        assert waiting.done([end]) == 1
+        waiting.give_up()
+
+
 def test_a_wait_is_ended_and_what_lost_its_ticket_or_its_place_has_it_again(family: Family) -> None:
     store = family.store
     store.report(family.task, "retrying", "t2", 60_000_000)
@@ -222,6 +243,15 @@ def test_a_queue_is_paused_and_resumed(store: Store) -> None:
     assert store.redis.llen(keys.wakeup("normal")) == 64, "workers hear of it, and nobody who hears nothing piles it up"
 
 
+def test_a_type_is_paused_and_resumed(store: Store) -> None:
+    store.submit()
+    store.queues.pauses.pause("type:noop", "the partner is down")
+    assert store.claim() == []
+    with full(store.redis):
+        store.queues.pauses.resume("type:noop")
+        assert len(store.claim(token="t2")) == 1
+
+
 def test_a_schedule_is_paused_resumed_and_removed(store: Store) -> None:
     schedule_store = ScheduleStore(store.scripts)
     schedule_store.put(Schedule(name="tick", type="noop", queue="normal", interval=60))
@@ -238,6 +268,17 @@ def test_limits_are_set_and_removed(store: Store) -> None:
         assert limit_declare(store.scripts, {"type:noop": stored}, first=True) == {}
         assert limit_put(store.scripts, "key:shop", stored)
         assert limit_delete(store.scripts, "key:shop")
+
+
+def test_no_personal_key_is_added_and_one_is_revoked(store: Store) -> None:
+    held = PersonalKeys(store.scripts)
+    key, sent = held.create("local:a", "ann", "script", [Scope.READ], timedelta(days=1), 10)
+    with full(store.redis):
+        with pytest.raises(StoreRefused):
+            held.create("local:a", "ann", "other", [Scope.READ], timedelta(days=1), 10)
+        assert held.find(sent) == key
+        assert held.revoke(key.id)
+    assert held.all() == []
 
 
 def test_the_answer_of_a_request_that_was_carried_out_is_kept(store: Store) -> None:

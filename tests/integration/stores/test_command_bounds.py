@@ -13,18 +13,35 @@ from typing import Any
 
 import pytest
 
+from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, Unique, Webhook, new_task_id
+from taskqueue.shared.domain.step import StepKind, encode_step
+from taskqueue.shared.domain.task import (
+    RQ_JOB_TYPE,
+    BatchPlace,
+    NewTask,
+    On,
+    Parent,
+    TaskState,
+    Unique,
+    Webhook,
+    new_task_id,
+)
 from taskqueue.shared.redis.linker import scripts, with_quarantine
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import CHUNK, Queues, submit_arguments
 from taskqueue.shared.stores.task_types import types_publish
+from taskqueue.shared.stores.tasks import Filter
+from taskqueue.shared.stores.unarchived import EndedTask, Unarchived
 from taskqueue.shared.stores.workers import announce
+from taskqueue.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
-from tests.support.store import LEASE, Store
+from tests.support.store import LEASE, NULL, Store
 
 Worst = Callable[[Store], tuple[Any, ...]]
 """Prepares the worst that a script can meet, and returns its arguments."""
@@ -237,6 +254,14 @@ def tasks_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
     return (0, *(part for task in new for part in submit_arguments(task)))
 
 
+@worst("children_start", 4000)
+def children_with_all_that_a_child_can_have(store: Store) -> tuple[Any, ...]:
+    [(task, token)] = claimed(store, 1)
+    new = [noop(tags=TAGS, webhook=HOOK, limit_key="k", fair_key=f"t{at}") for at in range(250)]
+    children = [part for child in new for part in submit_arguments(child)]
+    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "pages", "0", *children)
+
+
 @worst("submit_outbox", 6000)
 def rows_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
     return (0, 1000, 1000, 0, *tasks_with_all_that_a_task_can_have(store)[1:])
@@ -294,20 +319,60 @@ def ended_tasks_with_many_tags(store: Store) -> tuple[Any, ...]:
     return ("cancelled", 0, "", 200, "", "")
 
 
+def _begun(store: Store, verb: Verb, selection: Selection, to: str = "") -> str:
+    actions = BulkActions(store.scripts, DeadLetters(store.scripts, store.records))
+    return actions.begin(Plan(verb=verb, selection=selection, to=to), what="all", by="a test", rate=1000)
+
+
+@worst("bulk_step", 4500)
+def tasks_cancelled_with_all_they_can_have(store: Store) -> tuple[Any, ...]:
+    heavy(store, 150)
+    return (_begun(store, Verb.CANCEL, Selection()), 100, 500, "", "", "", "", 0)
+
+
+@worst("bulk_step", 1200)
+def tasks_that_do_not_match(store: Store) -> tuple[Any, ...]:
+    store.submit(600)
+    return (_begun(store, Verb.CANCEL, Selection(wanted=Filter(tag="none"))), 100, 500, "", "", "", "", 0)
+
+
+@worst("bulk_step", 1200)
+def many_empty_indexes(store: Store) -> tuple[Any, ...]:
+    action = _begun(store, Verb.CANCEL, Selection())
+    wanted = json.loads(store.redis.hget(keys.bulk(action), "wanted") or b"")
+    wanted["sources"] = [keys.pending(f"queue-{n}") for n in range(5000)]
+    store.redis.hset(keys.bulk(action), "wanted", json.dumps(wanted))
+    return (action, 100, 500, "", "", "", "", 0)
+
+
+@worst("bulk_count", 1200)
+def tasks_that_are_counted(store: Store) -> tuple[Any, ...]:
+    store.submit(1200)
+    actions = BulkActions(store.scripts, DeadLetters(store.scripts, store.records))
+    plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=Filter(tag="none")))
+    return (json.dumps(actions._wanted(plan, actions._sources(plan), store.scripts.now_us())), 1, "", "", 1000)
+
+
+@worst("waiting", 4500)
+def many_kinds_of_waiting(store: Store) -> tuple[Any, ...]:
+    behind_lines_that_it_cannot_serve(store)
+    return (1500, "high", "normal", "low", "other")
+
+
 @worst("purge", 100)
 def a_record_with_half_a_million_tags(store: Store) -> tuple[Any, ...]:
     [task] = store.submit()
     store.queues.cancel(task, "enough")
     store.redis.hset(keys.rq_job(task), "tags", json.dumps([f"tag-{at}" for at in range(500_000)]))
-    return ("cancelled", task)
+    return ("cancelled", 0, task)
 
 
-@worst("purge", 7500)
+@worst("purge", 8500)
 def dead_letters_with_all_they_can_have(store: Store) -> tuple[Any, ...]:
     running = claimed(store, 200)
     for id_, token in running:
         store.report(id_, "failed", token)
-    return ("failed", *(id_ for id_, _ in running))
+    return ("failed", 1000, *(id_ for id_, _ in running))
 
 
 @worst("requeue", 6000)
@@ -373,7 +438,14 @@ def a_page_of_records(store: Store) -> tuple[Any, ...]:
 @worst("page", 1100)
 def a_page_on_which_little_matches(store: Store) -> tuple[Any, ...]:
     store.submit(2000)
-    return ("", "", 200, 1000, "failed", "", "", "", "", "", keys.TASKS)
+    return ("", "", 200, 1000, "failed", *[""] * 7, keys.TASKS)
+
+
+@worst("page", 1200)
+def a_page_of_a_search_that_little_matches(store: Store) -> tuple[Any, ...]:
+    store.submit(2000)
+    wanted = {"error": "x", "worker": "w", "version": "1", "data": [{"path": ["n"], "text": "x"}]}
+    return ("", "", 200, 1000, *[""] * 7, json.dumps(wanted), keys.TASKS)
 
 
 @worst("cancel", 2500)
@@ -488,6 +560,11 @@ def many_queues_of_others_with_tasks(store: Store) -> tuple[Any, ...]:
     return ("w", new_task_id(), LEASE, 500, 4 << 20, "normal", 500, "*", "^gpu%-.*$", "", new_task_id())
 
 
+@worst("counts", 900)
+def counts_of_as_many_queues_as_there_may_be(store: Store) -> tuple[Any, ...]:
+    return tuple(keys.pending(f"queue-{at}") for at in range(200 * 4))
+
+
 @worst("queues_look", 10)
 def many_empty_queues(store: Store) -> tuple[Any, ...]:
     store.redis.zadd(keys.QUEUES, {f"queue-{at}": 1 for at in range(200)})
@@ -526,7 +603,50 @@ def limits_among_many_queues(store: Store) -> tuple[Any, ...]:
 def a_page_of_many_empty_queues(store: Store) -> tuple[Any, ...]:
     store.submit()
     indexes = [key(f"queue-{at}") for at in range(200) for key in (keys.pending, keys.throttled)]
-    return ("", "", 50, 1000, *[""] * 6, keys.pending("normal"), *indexes)
+    return ("", "", 50, 1000, *[""] * 8, keys.pending("normal"), *indexes)
+
+
+def ended_for_history(store: Store) -> list[EndedTask]:
+    waiting = Unarchived(store.scripts)
+    waiting.take(1)
+    for id_, token in claimed(store, 200):
+        store.report(id_, "completed", token)
+    return waiting.take(200)
+
+
+@worst("history_take", 500)
+def many_ends(store: Store) -> tuple[Any, ...]:
+    assert len(ended_for_history(store)) == 200
+    return (200, "", "", 1000, 60, "")
+
+
+@worst("history_done", 700)
+def as_many_stored(store: Store) -> tuple[Any, ...]:
+    return ("", "", *(part for end in ended_for_history(store) for part in (end.member, end.score)))
+
+
+@worst("history_off", 1100)
+def all_given_up(store: Store) -> tuple[Any, ...]:
+    store.redis.zadd(keys.UNARCHIVED, {f"task-{at}": at for at in range(1200)})
+    return (1000,)
+
+
+def steps_of_a_task(store: Store, kind: str) -> tuple[Any, ...]:
+    [task_id] = store.submit()
+    store.claim()
+    record = encode_step(StepKind(kind), b"1", attempt=1, started_us=1)
+    store.redis.hset(keys.rq_job(task_id), mapping={f"step:{number}": record for number in range(10_000)})
+    return (task_id, "t1")
+
+
+@worst("step_load", 50)
+def many_steps(store: Store) -> tuple[Any, ...]:
+    return steps_of_a_task(store, "result")
+
+
+@worst("step_load", 50)
+def many_failed_steps(store: Store) -> tuple[Any, ...]:
+    return steps_of_a_task(store, "error")
 
 
 # --- scripts that do one thing, whatever there is ---
@@ -542,11 +662,12 @@ FEW: dict[str, tuple[Any, ...]] = {
     "batch_open": ("b", "name", "", "", ""),
     "batch_page": ("", "", 200),
     "batch_prune": (1, 1, 100, "", ""),
+    "alerts_write": ("", "", json.dumps({"alerts": dict.fromkeys(map(str, range(200)), "{}"), "messages": {"m": ""}})),
     "batch_work": ("b", "cancel", "enough"),
-    "bulk_change": ("a", "paused"),
+    "bulk_change": ("a", "paused", ""),
     "bulk_follow": ("a", "0", 100),
-    "bulk_take": ("a", "who", 1000, 100),
     "failure_groups": ("", 0, 100),
+    "change": ("id", "high", "+1000000", "[]", 1000),
     "discard": ("id", "high", "normal"),
     "key_use": ("k", "1.0", "1.0", 1),
     "limit_declare": ("1", "type:noop", '{"concurrency":1}'),
@@ -559,16 +680,22 @@ FEW: dict[str, tuple[Any, ...]] = {
     "lock_force": ("timeout", "", "who", "reason", 1000),
     "lock_read": ("timeout",),
     "lock_release": ("timeout", "token"),
-    "queue_pause": ("normal", "{}"),
+    "pause": ("type:noop", ""),
+    "personal_key_add": ("id", "{}", "local:a", 10, 1000),
     "redeliver": ("id",),
     "request_begin": ("digest", "print", "who", 1000, 1000, "seed"),
     "request_end": ("digest", "who", "answer"),
+    "restore": ("id",),
     "run_now": ("id",),
     "schedule_delete": ("s", ""),
     "schedule_due": (100,),
     "schedule_fire": ("", "", "s", "1", "1", "2", 0, "allow", *TASK),
     "schedule_pause": ("s", "1", "{}", ""),
     "schedule_put": ("s", "{}", "1", "api", "1", "[]", "normal", "noop", "{}"),
+    "signal_send": ("id", "approval", '""', "null", 1000, 1 << 20),
+    "output_append": ("id", "token", 1, 1, '"chunk"', 1 << 20),
+    "step_load": ("id", "token"),
+    "step_save": ("id", "token", "name", "{}", 1000, 1 << 20),
     "submission_check": (),
     "submit_once": ("digest", "print", 1000, 0, *TASK),
     "submit_one": (0, *TASK[:-1]),
@@ -582,6 +709,120 @@ def test_a_script_for_one_thing_sends_few_commands(store: Store, name: str) -> N
     Batches(store.scripts).open("b", BatchTerms())
     store.submit(500)
     assert commands_of(store, name, FEW[name]) <= 100
+
+
+def rq_jobs(store: Store, count: int) -> list[str]:
+    ids = [f"job-{at}" for at in range(count)]
+    for each in ids:
+        store.redis.hset(keys.rq_job(each), mapping={"status": "queued", "origin": "imports", "timeout": "180"})
+        store.redis.rpush(keys.rq_queue("imports"), each)
+    return ids
+
+
+def adoption(name: str = "imports") -> tuple[Any, ...]:
+    call = task_data.encode(RQ_JOB_TYPE, "@")
+    return (name, "normal", RQ_JOB_TYPE, call, MOST_ADOPTED, *(new_task_id() for _ in range(ADOPTED_AT_ONCE)))
+
+
+@worst("rq_adopt", 2000)
+def jobs_of_rq_that_are_due(store: Store) -> tuple[Any, ...]:
+    store.redis.zadd(keys.rq_scheduled("imports"), dict.fromkeys(rq_jobs(store, 1000), 1))
+    return adoption()
+
+
+def rate_limited_jobs(store: Store, count: int, limits: int) -> list[str]:
+    """Jobs that wait for slots of so many rate limits, each with the slots of ended jobs."""
+    ids = rq_jobs(store, count)
+    for at, each in enumerate(ids):
+        limit = f"limit-{at % limits}"
+        fields: dict[Any, Any] = {"status": "rate_limited", "rate_limit_key": limit, "rate_limit_concurrency": 1000}
+        store.redis.hset(keys.rq_job(each), mapping=fields)
+        store.redis.sadd(keys.RQ_RATE_LIMITS, limit)
+        store.redis.hset(keys.rq_rate_limit(limit), "concurrency", 1000)
+        store.redis.zadd(keys.rq_rate_limit(f"{limit}:rate_limited"), {each: at})
+        store.redis.zadd(keys.rq_rate_limit(f"{limit}:allowed"), {f"ended-{each}": at})
+    store.redis.delete(keys.rq_queue("imports"))
+    return ids
+
+
+@worst("rq_adopt", 3000)
+def jobs_of_rq_that_are_due_and_rate_limited(store: Store) -> tuple[Any, ...]:
+    store.redis.zadd(keys.rq_scheduled("imports"), dict.fromkeys(rate_limited_jobs(store, 1000, 3), 1))
+    return adoption()
+
+
+@worst("rq_slots", 1800)
+def many_rate_limits_of_rq(store: Store) -> tuple[Any, ...]:
+    rate_limited_jobs(store, 1000, 20)
+    return (LIMITS_AT_ONCE,)
+
+
+def adopted(store: Store) -> None:
+    rq_jobs(store, 2 * MOST_ADOPTED)
+    while store.scripts.call("rq_adopt", *adoption()):
+        pass
+    assert store.redis.hlen(keys.RQ_ADOPTED) == MOST_ADOPTED
+
+
+@worst("claim", 2600)
+def tasks_of_jobs_of_rq(store: Store) -> tuple[Any, ...]:
+    adopted(store)
+    return claim(500)
+
+
+@worst("report", 2500)
+def ends_of_jobs_of_rq(store: Store) -> tuple[Any, ...]:
+    rq_jobs(store, 128)
+    store.scripts.call("rq_adopt", *adoption())
+    running = store.claim(128)
+    end = f"1 2 500 +x {NULL.decode()}"
+    return ("w", *(part for each in running for part in (each, "t1", *ENDS["completed"], 0, "{}", end, NULL)))
+
+
+@worst("rq_ended", 1200)
+def many_jobs_of_rq(store: Store) -> tuple[Any, ...]:
+    adopted(store)
+    return (AT_ONCE,)
+
+
+@worst("rq_return", 3500)
+def many_jobs_of_rq_that_wait(store: Store) -> tuple[Any, ...]:
+    adopted(store)
+    return (AT_ONCE,)
+
+
+@worst("schedule_follow", 2600)
+def schedules_whose_runs_have_gone(store: Store) -> tuple[Any, ...]:
+    for at in range(500):
+        store.redis.hset(keys.schedule_runs(f"s{at}"), mapping={f"{at}-{run}": f"{run} pending" for run in range(30)})
+        store.redis.zadd(keys.SCHEDULES_FOLLOWED, {f"s{at}": at})
+    return ("", "", 40)
+
+
+@worst("rq_hand_over", 350)
+def a_started_job_of_rq_with_many_executions(store: Store) -> tuple[Any, ...]:
+    rq_jobs(store, 1)
+    arguments = adoption()
+    store.scripts.call("rq_adopt", *arguments)
+    store.redis.hset(keys.rq_job("job-0"), "status", "started")
+    store.redis.zadd(keys.rq_executions("job-0"), {f"e{at}": at for at in range(500)})
+    return (arguments[5], "job-0", "", "")
+
+
+@worst("rq_unstick", 450)
+def many_jobs_that_a_killed_rq_worker_had_taken(store: Store) -> tuple[Any, ...]:
+    rq_jobs(store, 500)
+    store.redis.rename(keys.rq_queue("imports"), keys.rq_queue("imports:intermediate"))
+    return ("imports",)
+
+
+@worst("rq_fail", 250)
+def a_job_of_rq_with_many_executions(store: Store) -> tuple[Any, ...]:
+    rq_jobs(store, 1)
+    arguments = adoption()
+    store.scripts.call("rq_adopt", *arguments)
+    store.redis.zadd(keys.rq_executions("job-0"), {f"e{at}": at for at in range(500)})
+    return (arguments[5], "failed", "", new_task_id(), RQ_JOB_TYPE, arguments[3])
 
 
 def test_every_script_compiles_with_care_too(store: Store) -> None:

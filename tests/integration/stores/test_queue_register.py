@@ -6,14 +6,18 @@ from datetime import timedelta
 
 import pytest
 from redis import Redis
+from rq import Queue
 
+from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.task import NewTask, Parent, TaskState, Unique, new_task_id
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.dead_letters import requeue
+from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queue_register import FRESH, QueueRegister
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.task_types import types_waiting
 from taskqueue.shared.stores.tasks import Filter
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store, store_on
@@ -173,3 +177,36 @@ def test_a_corrupt_register_hides_no_configured_queue(store: Store) -> None:
     store.redis.set(keys.QUEUES, "not an index")
     assert list(QueueRegister(store.redis, WEIGHTS)) == ["high", "normal"]
     assert store.queues.submit([new("gpu")])[0].stored
+
+
+def test_a_queue_of_rq_programs_with_jobs_that_run_or_wait_is_not_registered(store: Store) -> None:
+    queue = Queue("rq-only", connection=store.redis)
+    parent = queue.enqueue("operator.add", 1, 1)
+    queue.enqueue("operator.add", 1, 1, depends_on=parent)
+    store.redis.zadd(keys.rq_started("rq-only"), {f"{parent.id}:e": 4e9})
+    prune(store)
+    assert store.redis.zscore(keys.QUEUES, "rq-only") is None
+
+
+def test_thousands_of_queues_of_rq_programs_fail_no_step(store: Store) -> None:
+    store.redis.sadd(keys.RQ_QUEUES, *(keys.rq_queue(f"customer-{number}") for number in range(9000)))
+    limits = Limits(store.scripts)
+    limits.put("type:noop", Limit(concurrency=1))
+    first, second = store.submit(2)
+    [claimed] = store.claim(2)
+    assert claimed == first
+    assert prune(store) == 0
+    assert types_waiting(store.scripts) == []
+    assert [each.waiting for each in limits.all()] == [1]
+    assert store.report(first, "completed") == 1
+    assert store.records.get(first).summary.state is TaskState.COMPLETED
+    assert store.redis.zcard(keys.LEASES) == 0
+    assert store.claim(1, "t2") == [second]
+
+
+def test_a_task_that_was_run_now_is_restored_to_run_now(store: Store) -> None:
+    [task] = store.submit(delay=timedelta(hours=5))
+    assert store.scripts.call("run_now", task) == [b"scheduled", 1]
+    store.queues.cancel(task, "no")
+    assert store.scripts.call("restore", task) == [b"cancelled", 1]
+    assert store.records.get(task).summary.state is TaskState.PENDING

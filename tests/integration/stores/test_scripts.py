@@ -16,7 +16,7 @@ from taskqueue.shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, New
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.redis import linker, scripts
 from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.linker import CONFIRMING, source, sources
+from taskqueue.shared.redis.linker import CONFIRMING, source, sources, with_quarantine
 from taskqueue.shared.redis.scripts import digest
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
@@ -45,6 +45,13 @@ def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> No
     assert {"submit", "submit_one_once", "requeue"} <= set(confirmed)
     for name in confirmed:
         assert store.redis.script_load(source(name + CONFIRMING, keys)) == digest(name + CONFIRMING, keys)
+
+
+def test_every_script_can_be_loaded_with_quarantine_too(store: Store) -> None:
+    """Lua has room for 200 local names, and the text of the quarantine adds some."""
+    for name in sources():
+        if not name.startswith("_"):
+            assert store.redis.script_load(with_quarantine(name, keys)), name
 
 
 def test_lua_and_python_know_the_same_status_for_rq() -> None:
@@ -215,6 +222,8 @@ def test_claims_follow_the_quotas_and_then_fill_up(store: Store) -> None:
 def test_a_report_moves_the_task_once_however_often_it_is_sent(store: Store, kind: str, state: TaskState) -> None:
     [task_id] = store.submit()
     store.claim()
+    if kind == "cancelled":
+        store.queues.cancel(task_id, "not needed")
     assert store.report(task_id, kind) == 1
     assert store.state(task_id) is state
     assert state in TRANSITIONS[TaskState.RUNNING]
@@ -223,6 +232,20 @@ def test_a_report_moves_the_task_once_however_often_it_is_sent(store: Store, kin
     assert store.snapshot() == before
     assert store.redis.zcard(keys.LEASES) == 0
     assert store.redis.zcard(keys.rq_started("normal")) == 0
+
+
+def test_a_withdrawn_request_to_cancel_cancels_nothing(store: Store) -> None:
+    [task_id] = store.submit()
+    store.claim()
+    store.queues.cancel(task_id, "a mistake")
+    assert store.extend(task_id) == 2
+    store.queues.restore(task_id)
+    assert store.extend(task_id) == 0
+    assert store.report(task_id, "cancelled") == 1  # its worker had stopped it before
+    assert store.claim(token="t2") == [task_id]
+    assert store.report(task_id, "completed", token="t2") == 1
+    assert store.state(task_id) is TaskState.COMPLETED
+    assert store.records.get(task_id).summary.failures == 0
 
 
 def test_a_report_without_the_lease_writes_nothing(store: Store) -> None:

@@ -79,6 +79,7 @@ def test_a_record_is_the_same(gateway: Gateway, queue: Any, redis_client: Redis,
     if "unique_key" in body:
         redis_client.delete(keys.unique_for("process:k"))
     theirs = record(redis_client, gateway.submit(**body))
+    assert mine.pop("submitted_by") == "submitter", "the Redis user; the gateway has no keys here"
     assert mine == theirs
     assert mine["state"] == ours.status
 

@@ -22,6 +22,7 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.keys import with_prefix
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.task_types import TaskTypes
+from taskqueue.worker.handlers import default_client
 from tests.integration.submission.conftest import TYPES, MakeQueue
 from tests.support.harness import running_system
 from tests.support.keys import keys
@@ -73,6 +74,26 @@ def test_a_submission_waits_for_redis_to_return(
     relay.refusing = True
     threading.Timer(0.3, relay.heal).start()
     assert queue.submit("process", 2).status == "pending"
+    assert stored(redis_client) == 2
+
+
+def test_a_bound_of_connections_is_enough_for_every_call(make_queue: MakeQueue, redis_client: Redis) -> None:
+    queue = make_queue(redis_max_connections=1, type_cache_time=0, patience=0.5)
+    ids = [queue.submit("process", number).task_id for number in range(3)]
+    assert [queue.get(each).data for each in ids] == [0, 1, 2]
+    assert queue.cancel(ids[0]).status == "cancelled"
+
+
+def test_connections_that_were_cut_while_idle_cost_one_try_together(submitter_url: str, redis_client: Redis) -> None:
+    pauses: list[float] = []
+    with Queue(submitter_url, sleep=pauses.append) as queue:
+        held = [queue.submission.redis.connection_pool.get_connection() for _ in range(10)]
+        queue.submission.scripts._idle.extend(held)
+        task = queue.submit("process", 1)
+        for act in (lambda: queue.submit("process", 2), lambda: queue.cancel(task.task_id)):
+            redis_client.client_kill_filter(_type="normal", skipme=True)
+            act()
+    assert len(pauses) == 2
     assert stored(redis_client) == 2
 
 
@@ -160,6 +181,31 @@ def test_submissions_in_flight_share_round_trips(submitter_url: str, redis_clien
     assert redis_client.info("stats")["total_reads_processed"] < 100
 
 
+def test_event_loops_that_end_leave_no_threads_and_connections(
+    submitter_url: str, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    monkeypatch.setenv("TASKQUEUE_URL", submitter_url)
+    monkeypatch.setattr(default_client, "_of_loop", {})
+
+    async def submit(number: int) -> None:
+        await default_client.client_for_asyncio(None).submit("process", number)
+
+    def used() -> tuple[int, int]:
+        return threading.active_count(), len(redis_client.client_list())
+
+    asyncio.run(submit(0))
+    before = used()
+    for number in range(5):
+        asyncio.run(submit(number))
+    assert all(now <= then for now, then in zip(used(), before, strict=True))
+    assert stored(redis_client) == 6
+    [[queue]] = [clients.values() for clients in default_client._of_loop.values()]
+    assert isinstance(queue, AsyncQueue)
+    asyncio.run(queue.close())
+
+
 def test_a_prefix_separates_systems(redis_server: EmbeddedRedis, redis_client: Redis, make_queue: MakeQueue) -> None:
     shop = with_prefix("shop")
     with connect(f"{redis_server.url}?key_prefix=shop") as client:
@@ -204,6 +250,12 @@ with Queue({submitter_url!r}) as queue:
 def test_an_invalid_setting_is_named(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         Queue("redis://127.0.0.1", **settings)
+
+
+def test_an_invalid_setting_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_BODY_BYTES", "many")
+    with pytest.raises(ValueError, match="invalid settings in the environment: MAX_BODY_BYTES"):
+        Queue("redis://127.0.0.1")
 
 
 def test_an_invalid_address_is_an_error() -> None:

@@ -162,7 +162,13 @@ def test_eager_runs_tasks_at_submission(project: Path) -> None:
 
 
 def test_a_real_worker_runs_tasks_and_each_test_begins_empty(project: Path) -> None:
-    told = run(project, WORKER, API_KEYS="invalid", REDIS_URL="redis://127.0.0.1:1")
+    others = {
+        "API_KEYS": "invalid",
+        "REDIS_URL": "redis://127.0.0.1:1",
+        "HISTORY_URL": "no-such-database://",
+        "ALERT_AFTER": "?",
+    }
+    told = run(project, WORKER, **others)
     logs = "\n".join(path.read_text() for path in project.glob("temp/taskqueue*/*.log"))
     assert "7 passed" in told, told + logs
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _works_in(path, project)]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 
+import pytest
 from redis import Redis
 from rq import Queue
 from rq.job import Job, JobStatus
@@ -19,7 +20,7 @@ from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
-from tests.support.store import Store
+from tests.support.store import LEASE, Store
 
 
 def rq_enqueue(redis: Redis, queue: str) -> Job:
@@ -85,6 +86,24 @@ def test_recovery_parks_them_where_no_worker_takes_and_repairs_nothing_of_theirs
     assert parked(store.redis, "normal") == [job.id]
     assert store.redis.hgetall(keys.rq_job(job.id)) == before
     assert store.claim(2) == waiting
+
+
+@pytest.mark.parametrize("lane", ["normal", "normal+"])
+def test_foreign_jobs_in_either_lane_are_parked_with_or_without_a_worker(store: Store, lane: str) -> None:
+    with_worker, without = rq_enqueue(store.redis, lane), rq_enqueue(store.redis, lane)
+    store.redis.lrem(keys.rq_queue(lane), 0, without.id)
+    store.scripts.call("claim", "w", "t1", LEASE, 1, 1 << 20, lane, 1)
+    assert parked(store.redis, "normal") == [with_worker.id]
+    store.redis.rpush(keys.rq_queue(lane), without.id)
+    maintenance.recover(store.scripts, "normal", 0, 200)
+    assert parked(store.redis, "normal") == [with_worker.id, without.id]
+
+
+def test_a_job_whose_program_adds_a_field_named_as_ours_is_foreign(store: Store) -> None:
+    job = rq_enqueue(store.redis, "normal")
+    store.redis.hset(keys.rq_job(job.id), "state", "Bavaria")
+    assert store.claim() == []
+    assert parked(store.redis, "normal") == [job.id]
 
 
 def test_entries_that_lead_nowhere_are_dropped_as_before(store: Store) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.redis import schema_version
+from tests.support.archives import unpack
 from tests.support.harness import ROOT, System, wait_until
 
 
@@ -37,10 +38,7 @@ def earlier(which: str) -> str:
 def unpacked(commit: str, folder: Path) -> Path:
     """The code of a commit."""
     with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as archive:
-        if hasattr(tarfile, "data_filter"):
-            archive.extractall(folder, filter="data")
-        else:  # Python before 3.11.4
-            archive.extractall(folder)
+        unpack(archive, folder)
     return folder
 
 

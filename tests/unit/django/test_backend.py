@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import django
@@ -45,6 +47,27 @@ def test_a_backend_that_cannot_submit_says_why(
     monkeypatch.delenv("TASKQUEUE_URL", raising=False)
     with pytest.raises(InvalidTaskBackend, match=text):
         backend(**options)._client()
+
+
+@pytest.mark.parametrize(
+    ("own", "options"),
+    [
+        ({}, {"queue": "mail", "delay": 5}),
+        ({"queue_name": "gpu"}, {"queue": "gpu", "delay": 5}),
+        ({"priority": 10}, {"priority": "high", "delay": 5}),
+        (
+            {"run_after": datetime(2030, 1, 1, tzinfo=UTC)},
+            {"queue": "mail", "run_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        ),
+    ],
+)
+def test_options_of_a_task_replace_those_of_the_backend(own: dict[str, Any], options: dict[str, Any]) -> None:
+    task: Any = SimpleNamespace(
+        **{"module_path": "shop.send", "queue_name": "default", "priority": 0, "run_after": None, **own}
+    )
+    configured = backend(TASK_OPTIONS={"queue": "mail", "delay": 5})
+    assert configured._submit_options(task) == {**options, "tags": ["shop.send"]}
+    assert configured.task_options == {"queue": "mail", "delay": 5}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ class Schedules(Collector):
         more = self.schedule_store.fire_due(held.fencing_token, self.grace, self.total)
         for seconds in self.total.lateness:
             self.lateness.add(seconds, 1)
+        more |= self.schedule_store.follow(held.fencing_token)
         return RunResult(self.total.tasks - before, more)
 
     def collect(self) -> Iterable[Metric]:

@@ -39,12 +39,14 @@ class Ttl:
         type_retention: timedelta = timedelta(days=7),
         configured_queues: Iterable[str] = (),
         queue_retention: timedelta = timedelta(hours=1),
+        deleted_retention: timedelta = timedelta(days=1),
     ) -> None:
         self.scripts = scripts
         self.retention = retention
         self.type_retention = type_retention
         self.configured_queues = tuple(configured_queues)
         self.queue_retention = queue_retention
+        self.deleted_retention = deleted_retention
         self.interval = interval
 
     def run(self, held: HeldLock) -> RunResult:
@@ -64,7 +66,16 @@ class Ttl:
             maintenance.batch_prune, self.scripts, to_us(SILENCE), to_us(BATCH_AGE), BATCH, held.fencing_token
         )
         done += until_done(held, step, BATCH, ROUNDS)
+        done += until_done(held, self._forget_deleted, BATCH, ROUNDS)
         return sum((self._prune(state, age, held) for state, age in self.retention.items()), done)
+
+    def _forget_deleted(self) -> int:
+        """Removes deleted tasks from their index after their records have expired; returns how many."""
+        latest = self.scripts.now_us() - to_us(self.deleted_retention)
+        index = self.scripts.keys.DELETED
+        if ids := self.scripts.redis.zrangebyscore(index, "-inf", latest, 0, BATCH):
+            self.scripts.redis.zrem(index, *ids)
+        return len(ids)
 
     def _prune(self, state: TaskState, age: timedelta, held: HeldLock) -> RunResult:
         return removed_until_done(

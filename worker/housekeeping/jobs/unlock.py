@@ -1,4 +1,4 @@
-"""unlock: moves due tasks (retries, run-at) to their queues, and runs deferred work."""
+"""unlock: moves due tasks (retries, run-at) to their queues, ends pauses, and runs deferred work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from taskqueue.shared.errors import LockLost
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.pauses import Pauses
 from taskqueue.worker.housekeeping.lateness import Lateness
 from taskqueue.worker.housekeeping.registry import RunResult, until_done
 
@@ -38,10 +40,13 @@ class Unlock:
         self.queues = queues
         self.interval = interval
         self.lateness = lateness
+        self.pauses = Pauses(scripts)
+        self.audit = Audit(scripts.redis)
         self._pool = ThreadPoolExecutor(max_workers=parallelism, thread_name_prefix="unlock")
 
     def run(self, held: HeldLock) -> RunResult:
         held.check()
+        self._end_pauses()
         known = list(self.queues)
         queues = maintenance.due(self.scripts, known)  # one call; mostly there are none
         answers = list(self._pool.map(lambda queue: self._unlock(queue, held), queues))
@@ -57,6 +62,11 @@ class Unlock:
             held, lambda: maintenance.run_deferred(self.scripts, BATCH, held.fencing_token), BATCH, ROUNDS
         )
         return sum((moved for moved, _ in answers), settled)
+
+    def _end_pauses(self) -> None:
+        for name in self.pauses.end_due():
+            kind, _, task_type = name.rpartition(":")
+            self.audit.record("housekeeper", f"resumed {kind or 'queue'}", task_type, "its pause has ended")
 
     def _unlock(self, queue: str, held: HeldLock) -> tuple[RunResult, Exception | None]:
         moved = 0

@@ -11,6 +11,11 @@ local function count_running(name)
   end
 end
 
+-- Wakes the workers whose tasks a limit held back.
+local function recheck_limit(name)
+  if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then wake_for_limit(name) end
+end
+
 -- Puts a limit into effect ("" for none), and wakes the workers that wait for it.
 local function set_limit(name, text)
   local before = redis.call('HGET', keys.LIMITS, name)
@@ -21,5 +26,5 @@ local function set_limit(name, text)
   if has and not had then count_running(name) end
   if not has then redis.call('DEL', keys.slots(name)) end
   if text == '' or not cjson.decode(text).count then redis.call('DEL', keys.bucket(name)) end
-  if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then wake_for_limit(name) end
+  recheck_limit(name)
 end

@@ -3,10 +3,10 @@
 -- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
 -- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
 -- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `keys.throttled` by when
--- they were enqueued. For RQ they are deferred.
+-- they were enqueued. For RQ they are deferred. A paused type holds its tasks back as a limit of `type:NAME` does.
 
--- One check for a whole step: without limits and tenants, nothing else of this file is run.
-local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0
+-- One check for a whole step: without limits, tenants and pauses, nothing else of this file is run.
+local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PAUSED) > 0
 local known_limits = {}
 local served = 0
 
@@ -72,6 +72,10 @@ local function limit_of(name)
   if known_limits[name] == nil then
     local text = redis.call('HGET', keys.LIMITS, name)
     known_limits[name] = text and read_limit(name, text) or false
+    if redis.call('HEXISTS', keys.PAUSED, name) == 1 then
+      known_limits[name] = known_limits[name] or {name = name}
+      known_limits[name].paused = true
+    end
   end
   return known_limits[name]
 end
@@ -83,7 +87,7 @@ local function limit_names(task_type, key)
   return names
 end
 
-local function has_slot(limit) return not limit.free or limit.free > 0 end
+local function has_slot(limit) return not limit.paused and (not limit.free or limit.free > 0) end
 local function has_token(limit) return not limit.tokens or limit.tokens > 0.999999 end
 local function lets_start(limit) return not limit or (has_slot(limit) and has_token(limit)) end
 
@@ -166,7 +170,8 @@ local function turn_taken(lane, group, tenant)
   redis.call('ZADD', tenants_key(lane, group), num(now + served), tenant)
 end
 
--- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed.
+-- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed or a pause
+-- ends.
 local function due_of(limit)
   if not limit or lets_start(limit) then return NOW end
   if not has_slot(limit) then return '+inf' end

@@ -5,10 +5,12 @@
 
 -- A step of one version must not touch data of another; no number means that nothing was written yet.
 local FORMAT = '5'
-local stored_format = redis.call('GET', keys.FORMAT)
-if stored_format and stored_format ~= FORMAT then
-  return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
-    FORMAT .. ': another version has taken over')
+do
+  local stored_format = redis.call('GET', keys.FORMAT)
+  if stored_format and stored_format ~= FORMAT then
+    return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
+      FORMAT .. ': another version has taken over')
+  end
 end
 
 local function read_clock(given)
@@ -88,7 +90,7 @@ local function existing_keys(names)
       look(middle + 1, last)
     end
   end
-  if #names > 0 then look(1, #names) end
+  for first = 1, #names, 1000 do look(first, math.min(first + 999, #names)) end -- Lua's stack is bounded
   return found
 end
 
@@ -167,7 +169,10 @@ local function hash(key, ...) return by_name(redis.call('HMGET', key, ...), {...
 local function lock_ended(lock, token)
   if not token or token == '' then return false end
   local v = hash(keys.lock(lock), 'token', 'until')
-  return v.token ~= token or (number_of(v['until']) or 0) <= now
+  local ended = v.token ~= token or (number_of(v['until']) or 0) <= now
+  -- A full Redis may refuse the note; the step is refused all the same.
+  if ended and string.sub(lock, 1, 5) ~= 'task.' then redis.pcall('ZADD', keys.LOST_LOCKS, NOW, lock) end
+  return ended
 end
 local LOCK_ENDED = {err = 'OUTLIVED the lock of this step has ended, or another process has taken it'}
 
@@ -285,10 +290,42 @@ local function leave(id, state, queue, token)
   if state == 'failed' then leave_failure_group(id) end
 end
 
+-- --- history: ends of tasks that are still to be stored there ---
+-- `keys.HISTORY` exists while a housekeeper stores history. A member of `keys.UNARCHIVED` is the id of a task whose record
+-- still shows that end, or ID|SCORE, which names a kept copy: the record was removed since, or the task requeued.
+
+-- One table, as Lua has room for 200 local names in a script.
+local history = {
+  -- Registers ends (alternating times and ids) for the history. Over the bound, the oldest are given up, and counted.
+  note = function(ends)
+    local most = number_of(redis.call('HGET', keys.HISTORY, 'most'))
+    if not most then return end
+    redis.call('ZADD', keys.UNARCHIVED, unpack(ends))
+    local over = math.min(redis.call('ZCARD', keys.UNARCHIVED) - most, 1000)
+    if over <= 0 then return end
+    for at, member in ipairs(redis.call('ZPOPMIN', keys.UNARCHIVED, over)) do
+      if at % 2 == 1 then redis.call('UNLINK', keys.kept_end(member)) end
+    end
+    redis.call('HINCRBY', keys.HISTORY, 'lost', over)
+  end,
+  -- Keeps the record of an end that is not stored yet, before it is changed ('COPY') or removed ('RENAME').
+  keep = function(id, command, result)
+    local score = redis.call('ZSCORE', keys.UNARCHIVED, id)
+    if not score then return end
+    local member = id .. '|' .. score
+    redis.call('ZREM', keys.UNARCHIVED, id)
+    local kept = redis.pcall(command, keys.rq_job(id), keys.kept_end(member))
+    if type(kept) == 'table' and kept.err then return end
+    redis.call('ZADD', keys.UNARCHIVED, score, member)
+    if result then redis.pcall('HSET', keys.kept_end(member), 'result', result) end
+  end,
+}
+
 -- Adds a task to the structures of a final state. RQ's score is +inf: only our retention removes a record.
 local function enter_ended(id, state, queue)
   redis.call('ZADD', keys.ended(state), NOW, id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
+  history.note({NOW, id})
   local t = record(id, 'unique')
   if t then release_unique(id, t.unique) end
   if state == 'failed' then join_failure_group(id) end
@@ -320,10 +357,10 @@ end
 local LEGAL = [[
   scheduled>pending scheduled>blocked scheduled>cancelled scheduled>expired
   blocked>pending blocked>scheduled blocked>cancelled blocked>expired
-  pending>running pending>cancelled pending>expired pending>failed
-  running>completed running>retrying running>failed running>cancelled running>pending
+  pending>running pending>scheduled pending>cancelled pending>expired pending>failed
+  running>completed running>retrying running>failed running>cancelled running>pending running>scheduled running>blocked
   retrying>pending retrying>blocked retrying>cancelled retrying>expired
-  failed>pending failed>blocked
+  failed>pending failed>blocked cancelled>pending cancelled>scheduled cancelled>blocked
 ]]
 
 local function check_transition(id, from, to)
@@ -432,11 +469,13 @@ local function tags_of(text)
   return tags
 end
 
--- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without our `state`; the copies of our
--- schedules that rq-scheduler's tools list have none either, and are not jobs.
+-- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without a state of ours; the copies of
+-- our schedules that rq-scheduler's tools list have none either, and are not jobs.
 local function is_foreign(id)
   local size = redis.pcall('HLEN', keys.rq_job(id))
-  if type(size) ~= 'number' or size == 0 or redis.call('HEXISTS', keys.rq_job(id), 'state') == 1 then return false end
+  if type(size) ~= 'number' or size == 0 or RQ_STATUS[redis.call('HGET', keys.rq_job(id), 'state') or ''] then
+    return false
+  end
   local schedule = string.match(id, '^(.*)%-entry$')
   return not schedule or redis.call('EXISTS', keys.schedule(schedule)) == 0
 end
@@ -489,5 +528,6 @@ local function remove(id, state, queue, token)
     release_unique(id, t.unique)
     for _, tag in ipairs(tags_of(t.tags)) do redis.call('ZREM', keys.tasks_with_tag(tag), id) end
   end
-  redis.call('UNLINK', keys.rq_job(id), keys.rq_results(id))
+  history.keep(id, 'RENAME', state == 'completed' and result_of(id))
+  redis.call('UNLINK', keys.rq_job(id), keys.rq_results(id), keys.output(id))
 end

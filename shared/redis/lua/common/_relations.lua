@@ -1,4 +1,5 @@
--- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch.
+-- Relations between tasks: the tasks that one waits for (its parents), those that wait for it, and its batch. A task that
+-- a handler has started is among the parents of its task, with the name of its group, because that waits for its end.
 -- Only a task whose record has the field `relations` has relations; of all others a script reads only that field. Every
 -- script that ends a task handles them in the same step: its batch counts it, its children are notified. A step
 -- notifies a hundred children; the rest is deferred work in `keys.DEFERRED_WORK`, done by the next claims and by the
@@ -8,7 +9,7 @@
 -- below 0, it waits for a parent in the dead letters to be retried.
 local SLOT = {pending = true, running = true}
 local budget = 100
-local moved
+local moved, cancel_children
 
 
 local function defer(what)
@@ -234,13 +235,14 @@ end
 
 -- Handles a task's change of state; to be called after its record is updated.
 function moved(id, from, to)
-  local t = record(id, 'relations', 'batch', 'parents', 'children', 'webhook')
+  local t = record(id, 'relations', 'batch', 'parents', 'children', 'webhook', 'spawned')
   if not t or not t.relations then return end
   if t.batch then
     if from == 'blocked' then redis.call('ZREM', keys.batch_wait_queue(t.batch), id) end
     recount(t.batch, from, to)
   end
   if t.parents and not keeps(to) then let_go(id, t.parents) end
+  if t.spawned and to == 'cancelled' then cancel_children(id) end
   if t.children and ENDED[to] then notify_children(id) end
   if t.webhook and ENDED[to] then create_delivery(id, to, t.webhook) end
 end
@@ -303,6 +305,22 @@ local function cancel_one(id, reason)
   return {state, 'cancelled'}
 end
 
+-- Cancels the tasks that a cancelled task has started, as many as the budget allows.
+function cancel_children(id)
+  local t = record(id, 'state', 'parents')
+  if t and t.state == 'cancelled' then
+    for _, child in ipairs(parents_of(t.parents)) do
+      local c = child[3] and record(child[1], 'state', 'cancel')
+      if c and c.state and not ENDED[c.state] and not c.cancel then
+        if budget <= 0 then return defer('children:' .. id) end
+        budget = budget - 1
+        cancel_one(child[1], 'task ' .. id .. ', which started it, was cancelled')
+      end
+    end
+  end
+  redis.call('ZREM', keys.DEFERRED_WORK, 'children:' .. id)
+end
+
 -- Requeues a dead letter with all its retries, and with new data if given. Returns {state found, 1 when done}, or
 -- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
@@ -313,8 +331,9 @@ local function requeue_one(id, data, cause, nonce)
   local queue = t and t.origin
   if not (state == 'failed' and queue and (t.data or data) and t.description) then return {state, 0} end
   if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
+  history.keep(id, 'COPY')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'suspicions', 'ended_at', 'begun', 'cancel', 'progress',
-    'expires_at', 'due_at', 'refused', 'refusal')
+    'expires_at', 'due_at', 'refused', 'refusal', 'step_errors')
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   note_replay(id, t.meta, cause or '', t.attempt)
   hold_unique_again(id, {start = true, ['end'] = true})
@@ -327,41 +346,71 @@ local function requeue_one(id, data, cause, nonce)
   return {state, 1}
 end
 
+-- Enqueues a scheduled or retrying task at once. Returns {state found, 1 when done}.
+local function run_now_one(id)
+  local t = record(id, 'state', 'origin')
+  local state = t and t.state or ''
+  if not (state == 'scheduled' or state == 'retrying') then return {state, 0} end
+  redis.call('HDEL', keys.rq_job(id), 'due_at') -- a restored task would wait for it again
+  if held_back(id, state, t.origin, NOW) then return {state, 1} end
+  transition(id, state, 'pending', t.origin)
+  moved(id, state, 'pending')
+  return {state, 1}
+end
+
+-- Moves a waiting task to the end of another queue, with its due time; a pending one only if fewer than `most` are
+-- pending there (0: any number). Returns {state found, 1 when it is there}.
+local function move_one(id, to, most)
+  local t = record(id, 'state', 'origin', 'due_at')
+  local state = t and t.state or ''
+  if not WAITING[state] then return {state, 0} end
+  if t.origin == to then return {state, 1} end
+  if state == 'pending' and most > 0 and
+    redis.call('ZCARD', keys.pending(to)) + redis.call('ZCARD', keys.throttled(to)) >= most then
+    return {state, 0}
+  end
+  leave(id, state, t.origin, '')
+  redis.call('HSET', keys.rq_job(id), 'origin', to, 'status', RQ_STATUS[state])
+  enter(id, state, to, state ~= 'pending' and (number_of(t.due_at) or now) or nil)
+  return {state, 1}
+end
+
 -- --- deferred work ---
-
-local function carry_out(work, id, reason)
-  if work == 'retry' then
-    requeue_one(id)
-  elseif work == 'cancel' or state_of(id) ~= 'running' then
-    cancel_one(id, reason)
-  end
-end
-
-local function work_on_batch(batch)
-  local key = keys.batch(batch)
-  local v = hash(key, 'work', 'work_at', 'stopped')
-  local most = math.max(budget, 0)
-  local after = number_of(v.work_at) and v.work_at or '-1' -- a corrupt one starts again
-  local items = v.work and redis.call('ZRANGEBYSCORE', keys.batch_items(batch), '(' .. after, '+inf', 'WITHSCORES',
-    'LIMIT', 0, most) or {}
-  budget = budget - #items / 2
-  for at = 1, #items, 2 do carry_out(v.work, items[at], v.stopped or 'its batch was stopped') end
-  if #items < 2 * most then
-    redis.call('HDEL', key, 'work', 'work_at')
-    redis.call('ZREM', keys.DEFERRED_WORK, 'batch:' .. batch)
-  else
-    redis.call('HSET', key, 'work_at', items[#items])
-  end
-end
 
 -- Runs deferred work for at most so many tasks; returns how many it processed.
 local function run_deferred_work(most)
+  local function carry_out(work, id, reason)
+    if work == 'retry' then
+      requeue_one(id)
+    elseif work == 'cancel' or state_of(id) ~= 'running' then
+      cancel_one(id, reason)
+    end
+  end
+
+  local function work_on_batch(batch)
+    local key = keys.batch(batch)
+    local v = hash(key, 'work', 'work_at', 'stopped')
+    local left = math.max(budget, 0)
+    local after = number_of(v.work_at) and v.work_at or '-1' -- a corrupt one starts again
+    local items = v.work and redis.call('ZRANGEBYSCORE', keys.batch_items(batch), '(' .. after, '+inf', 'WITHSCORES',
+      'LIMIT', 0, left) or {}
+    budget = budget - #items / 2
+    for at = 1, #items, 2 do carry_out(v.work, items[at], v.stopped or 'its batch was stopped') end
+    if #items < 2 * left then
+      redis.call('HDEL', key, 'work', 'work_at')
+      redis.call('ZREM', keys.DEFERRED_WORK, 'batch:' .. batch)
+    else
+      redis.call('HSET', key, 'work_at', items[#items])
+    end
+  end
+
   budget = most
   for _ = 1, 20 do
     local what = budget > 0 and redis.call('ZRANGE', keys.DEFERRED_WORK, 0, 0)[1]
     if not what then break end
     local kind, id = string.match(what, '^(%a+):(.*)$')
     if kind == 'task' then notify_children(id)
+    elseif kind == 'children' then cancel_children(id)
     elseif kind == 'batch' then work_on_batch(id)
     else redis.call('ZREM', keys.DEFERRED_WORK, what) end
   end

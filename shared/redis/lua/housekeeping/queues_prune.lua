@@ -13,6 +13,11 @@ local function is_used(queue)
     keys.rq_started(queue), keys.rq_deferred(queue), keys.foreign(queue)) > 0
 end
 
+-- RQ's structures do not tell whether a queue is ours: RQ programs may have queues of their own beside it.
+local function is_ours(queue)
+  return redis.call('EXISTS', keys.pending(queue), keys.throttled(queue), keys.scheduled(queue), keys.retrying(queue)) > 0
+end
+
 local function holds_entries(queue)
   return redis.call('EXISTS', keys.rq_queue(queue), keys.rq_queue(queue .. '+')) > 0
 end
@@ -36,8 +41,11 @@ for _, queue in ipairs(redis.call('ZRANGEBYSCORE', keys.QUEUES, '-inf', before, 
 end
 local listed = redis.call('SMEMBERS', keys.RQ_QUEUES)
 for at, key in ipairs(listed) do listed[at] = queue_of(lane_of_key(key)) end
-local known = #listed > 0 and redis.call('ZMSCORE', keys.QUEUES, unpack(listed)) or {}
-for at, queue in ipairs(listed) do
-  if not known[at] and is_used(queue) then redis.call('ZADD', keys.QUEUES, NOW, queue) end
+for first = 1, #listed, 1000 do
+  local known = redis.call('ZMSCORE', keys.QUEUES, unpack(listed, first, math.min(first + 999, #listed)))
+  for at, score in ipairs(known) do
+    local queue = listed[first + at - 1]
+    if not score and is_ours(queue) then redis.call('ZADD', keys.QUEUES, NOW, queue) end
+  end
 end
 return removed

@@ -32,8 +32,12 @@ if #ARGV > 9 then
     outcome = 'fired'
     redis.call('HSET', key, 'last_task', id, 'last_due', due)
     redis.call('HINCRBY', key, 'fired', 1)
+    add_run(name, id, due)
   end
 end
-if passed > 0 then redis.call('HINCRBY', key, 'missed', passed) end
+if passed > 0 then
+  redis.call('HINCRBY', key, 'missed', passed)
+  redis.call('ZADD', keys.SCHEDULES_MISSED, NOW, name)
+end
 set_due(name, ARGV[7])
 return outcome

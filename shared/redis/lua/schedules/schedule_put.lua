@@ -1,11 +1,18 @@
 -- @include _prelude _schedules
 -- Stores a schedule by name. One that is stored with the same revision keeps its next time and its history.
 -- ARGV: now, name, spec (JSON), revision of the spec, source, next time (microseconds or ""), then for the entry that
---   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON).
--- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}.
+--   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON); then the revision that it must have ("" for a name
+--   that must be free), or nothing.
+-- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}, or {"other", ...} with nothing changed.
 local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = keys.schedule(name)
 local v = hash(key, 'revision', 'spec', 'paused', 'due')
+local expected = ARGV[11]
+if expected then
+  if v.revision == revision and v.spec == spec then return {'unchanged', spec} end
+  local found = v.revision or redis.call('ZSCORE', keys.SCHEDULES, name) and '?' or ''
+  if found ~= expected then return {'other', v.spec or ''} end
+end
 local happened = 'unchanged'
 if v.revision ~= revision or v.spec ~= spec then
   happened = v.revision and 'changed' or 'created'

@@ -1,16 +1,19 @@
--- @include _prelude _paging
+-- @include _prelude _paging _filter
 -- Reads one page of a list; changes nothing.
 -- ARGV: now (not used), "" or the score and "" or the id of the last task of the page before, how many to return, how
---   many to examine, then "" or the wanted: state, type, queue, tag, earliest and latest score; then the index keys.
+--   many to examine, then "" or the wanted: state, type, queue, tag, submitter, earliest and latest score, and what `search`
+--   of _filter.lua compares (JSON); then the index keys.
 -- Returns {score, id (of the last task looked at, both "" at the end), one list per task: id, score, fields...}.
 -- Several indexes are merged, newest first. The cost of a page is bounded by how many it may examine, however many
 -- tasks there are: when few match, the page is short and its cursor continues.
 local limit, budget = tonumber(ARGV[4]), tonumber(ARGV[5])
-local state, task_type, queue, tag = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local earliest = ARGV[10] ~= '' and ARGV[10] or '-inf'
-local latest = ARGV[11] ~= '' and ARGV[11] or '+inf'
+local wanted = {state = ARGV[6], type = ARGV[7], queue = ARGV[8], tag = ARGV[9], submitted_by = ARGV[10]}
+local earliest = ARGV[11] ~= '' and ARGV[11] or '-inf'
+local latest = ARGV[12] ~= '' and ARGV[12] or '+inf'
 local NAMES = {'state', 'description', 'origin', 'attempt', 'failures', 'crashes', 'created_at', 'started_at', 'ended_at',
-  'due_at', 'worker_name', 'tags', 'error', 'progress'}
+  'due_at', 'worker_name', 'tags', 'error', 'progress', 'submitted_by'}
+local more_wanted = ARGV[13] ~= '' and cjson.decode(ARGV[13]) or nil
+local deleted = ARGV[14] == keys.DELETED
 local CHUNK = math.min(budget, math.max(limit, 16)) + 1
 
 -- Returns an index from the end of the last page (or from its top) to the last entry that is not too old, both as ranks.
@@ -39,7 +42,7 @@ local function newer(a, b)
 end
 
 local sources = {}
-for at, key in ipairs(existing_keys({unpack(ARGV, 12)})) do sources[at] = source_of(key) end
+for at, key in ipairs(existing_keys({unpack(ARGV, 14)})) do sources[at] = source_of(key) end
 
 local function next_entry()
   local best
@@ -52,18 +55,6 @@ local function next_entry()
   return best.entries[best.at - 1]
 end
 
-local function has_tag(tags)
-  for _, each in ipairs(tags_of(tags)) do
-    if each == tag then return true end
-  end
-  return false
-end
-
-local function matches(t)
-  return (state == '' or t.state == state) and (task_type == '' or t.description == task_type)
-    and (queue == '' or t.origin == queue) and (tag == '' or has_tag(t.tags))
-end
-
 local function item(entry, t)
   local values = {entry.id, entry.score}
   for at, name in ipairs(NAMES) do values[at + 2] = t[name] or false end
@@ -71,7 +62,7 @@ local function item(entry, t)
 end
 
 local items, looked, last, more = {}, 0, nil, true
-while #items < limit and looked < budget do
+while #items < limit and looked + search.cost < budget do
   local entry = next_entry()
   if not entry then
     more = false
@@ -79,10 +70,11 @@ while #items < limit and looked < budget do
   end
   looked = looked + 1
   last = entry
-  local t = record(entry.id, unpack(NAMES))
+  local key = deleted and keys.deleted(entry.id) or keys.rq_job(entry.id)
+  local t = hash_of(key, unpack(NAMES))
   if not t then
-    if state == '' or state == 'failed' then items[#items + 1] = {entry.id, entry.score} end
-  elseif matches(t) then
+    if not more_wanted and (wanted.state == '' or wanted.state == 'failed') then items[#items + 1] = {entry.id, entry.score} end
+  elseif matches(t, wanted) and (t.state or not deleted) and search.matches(key, entry.id, more_wanted) then
     items[#items + 1] = item(entry, t)
   end
 end

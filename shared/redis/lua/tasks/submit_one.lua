@@ -10,12 +10,12 @@ local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
 
 -- Most tasks while workers are busy: new, without terms, limits of any kind and idle workers. The rest of this script
 -- would do the same with twice the commands.
-if limit == 0 and ARGV[7] .. ARGV[8] .. tags .. extra == '' and
+if limit == 0 and ARGV[7] .. ARGV[8] .. tags == '' and
   redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PARKED_CLAIMS, keys.rq_job(id)) == 0 then
   if not register_queue(queue, ARGV[2]) then return 'many' end
   local stamp = iso(now)
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', data, 'origin', queue,
-    'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
+    'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(extra ~= '' and cjson.decode(extra) or {}))
   redis.call('ZADD', keys.TASKS, NOW, id)
   redis.call('ZADD', keys.tasks_of_type(task_type), NOW, id)
   count('submitted', 1)

@@ -10,7 +10,8 @@
 --   `submit_one.lua` may answer that claim before it is sent.
 -- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
 --   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if unknown), its parents' results
---   (JSON, "" for none), suspicions, then in how many microseconds a rate allows the next start (-1: no task waits for that)}.
+--   (JSON, "" for none), suspicions, for an RQ job what `rq_job` returns, then in how many microseconds a rate allows the
+--   next start (-1: no task waits for that)}.
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
@@ -69,11 +70,27 @@ do -- Lua has room for 200 local names at a time.
     return (results.parents or results.batch) and cjson.encode(results) or ''
   end
 
+  -- Returns of the RQ job that a task was made of whether others depend on it, and the fields that `ClaimedJob` names;
+  -- nil for a job that the executor has to read itself, as a large one.
+  local MOST_CARRIED = 65536
+  local function rq_job(task)
+    spend(3)
+    local id = string.match(redis.call('HGET', keys.RQ_ADOPTED, task) or '', '^%S* (.*)$')
+    if not id then return nil end
+    local job = redis.pcall('HMGET', keys.rq_job(id), 'status', 'enqueued_at', 'data', 'meta', 'timeout', 'result_ttl',
+      'success_callback_name', 'failure_callback_name', 'stopped_callback_name', 'dependency_ids', 'repeats_left',
+      'rate_limit_key')
+    if job.err or not job[3] or #job[3] > MOST_CARRIED or #(job[4] or '') > MOST_CARRIED then return nil end
+    room = room - #job[3] - #(job[4] or '')
+    table.insert(job, 1, redis.call('EXISTS', keys.rq_job(id .. ':dependents')))
+    return job
+  end
+
   function describe(id, queue, t, attempt, enqueued)
     local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
     return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
       number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[RELATIONS] and parent_results(id) or '',
-      number_of(t[SUSPICIONS]) or 0}
+      number_of(t[SUSPICIONS]) or 0, task_type == 'taskqueue.rq-job' and rq_job(id) or nil}
   end
 end
 
@@ -488,7 +505,7 @@ if limited then
     local wait_queues = {}
     for at, lane in ipairs(all_lanes()) do wait_queues[at] = tenants_key(lane, name) end
     lookups = lookups - #wait_queues
-    return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
+    return #existing_keys(wait_queues) > 0
   end
 
   -- Sets when to check the wait queues of each examined limit again; returns whether one of ours is due at once.

@@ -1,12 +1,14 @@
--- @include _prelude _webhooks _relations _limits _types _worker_queues
+-- @include _prelude _webhooks _relations _limits _types _worker_queues _job_end
 -- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
 -- ARGV: now, worker, then eight per attempt:
 --   id, token, outcome, next state of the task, delay in microseconds, record (JSON), error (JSON or ""), rq_result.
 -- Outcomes are those of `Outcome` in `shared/domain/task.py`. The next state is one of:
---   completed (rq_result: the result for RQ, base64 of JSON, "" for null);
+--   completed (rq_result: the result for RQ, base64 of JSON, "" for null; error: the end of an RQ job, see `_job_end.lua`);
 --   retrying, after the delay;
 --   failed: to the dead letters (rq_result: the traceback for RQ);
---   cancelled;
+--   cancelled (pending if the request for it was withdrawn since);
+--   scheduled, for an interrupted attempt whose handler sleeps: in place of a delay comes the instant when the task runs
+--   again; rq_result: what it waits for, "sleep NAME" or "signal NAME"; pending if that signal has come meanwhile;
 --   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
 --   it brings the time when the task was enqueued; rq_result: "" or a new number for the record, such as losses:4. With
 --   losses the workers of the task were stopped soon after it began: from the fourth time in a row on it is delayed.
@@ -62,6 +64,37 @@ function become.retrying(id, queue, attempt, about, _, error, delay, expires_at)
   watch_deadline(id, expires_at)
 end
 
+-- Makes a running task wait for the end of the tasks of a group that it has started; returns whether there are any.
+local function await_children(id, group)
+  local t, open = record(id, 'parents'), 0
+  for _, child in ipairs(parents_of(t and t.parents)) do
+    local state = child[3] == group and state_of(child[1]) or 'gone'
+    if state ~= 'gone' and not ENDED[state] then
+      redis.call('ZADD', keys.children(child[1]), NOW, id)
+      open = open + 1
+    end
+  end
+  if open > 0 then redis.call('HSET', keys.rq_job(id), 'open_parents', open) end
+  return open > 0
+end
+
+function become.scheduled(id, queue, attempt, about, awaits, _, due, expires_at)
+  remember(id, attempt, about)
+  if expires_at then redis.call('HDEL', keys.rq_job(id), 'expires_at') end -- it has started in time
+  local group = string.match(awaits, '^children (.*)$')
+  if group and await_children(id, group) then
+    transition(id, 'running', 'blocked', queue, nil, 'awaits', awaits)
+    return 'blocked'
+  end
+  local signal = string.match(awaits, '^signal (.*)$')
+  local step = signal and redis.call('HGET', keys.rq_job(id), 'step:signal:' .. signal)
+  if awaits == '' or group or (step and not string.find(step, '^{"kind":"wait"')) then
+    transition(id, 'running', 'pending', queue, NOW, 'token', '')
+    return 'pending'
+  end
+  transition(id, 'running', 'scheduled', queue, due, 'due_at', num(due), 'awaits', awaits)
+end
+
 local AT_ONCE, LONGEST_PAUSE = 3, 300000000
 
 -- Returns the task to the front: it was in front when it was claimed.
@@ -110,10 +143,32 @@ function become.refused(id, queue, attempt, _, _, _, _, expires_at)
   wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '', num(microseconds(t.enqueued_at) or now))
 end
 
+-- Counts attempts by version and type, for alerts about deploys. An hour has a bounded number of these.
+local by_version = {counts = {}, kinds = {completed = 'completed', failed = 'failed', retrying = 'failed'}, most = 5000}
+function by_version.note(id, about, way)
+  local kind = by_version.kinds[way]
+  if not kind or not string.find(about, '"app_version":"', 1, true) then return end
+  local version = string.match(about, '"app_version":"([%w._+:/@-]+)"')
+  local task_type = version and redis.call('HGET', keys.rq_job(id), 'description')
+  if not task_type then return end
+  local field = version .. '|' .. task_type .. '|' .. kind
+  by_version.counts[field] = (by_version.counts[field] or 0) + 1
+end
+
+function by_version.write()
+  if not next(by_version.counts) then return end
+  local key = keys.version_ends(num(math.floor(now / 3600000000)))
+  local is_full = redis.call('HLEN', key) >= by_version.most
+  for field, n in pairs(by_version.counts) do
+    if not is_full or redis.call('HEXISTS', key, field) == 1 then redis.call('HINCRBY', key, field, n) end
+  end
+  redis.call('EXPIRE', key, 93600)
+end
+
 local FAILURES = {failed = true, timed_out = true}
 
 -- A requested cancel overrides a retry or the dead letters, but not a success.
-local OVERRULED = {retrying = true, failed = true, pending = true}
+local OVERRULED = {retrying = true, failed = true, pending = true, scheduled = true}
 
 local function write(id, token, outcome, state, delay, about, error, rq_result)
   local holder, found, queue, attempt, cancel, expires_at, failures, crashes, unique, relations = record_values(id, 'token',
@@ -124,7 +179,12 @@ local function write(id, token, outcome, state, delay, about, error, rq_result)
   if outcome == 'crashed' then bump(id, 'crashes', crashes, 1) end
   local overruled = cancel and OVERRULED[state]
   if overruled then state = 'cancelled' end
+  -- The request was withdrawn after the worker had stopped the attempt.
+  if state == 'cancelled' and not cancel then state, outcome, delay, rq_result = 'pending', 'interrupted', '0', '' end
   if state == 'pending' and outcome == 'refused' then state, error = judge_refusal(id, delay, error) end
+  if state == 'completed' and error ~= '' and end_job(worker, id, error) then
+    state, outcome, error, rq_result = 'pending', 'interrupted', '', ''
+  end
   if state == 'retrying' and FAILURES[outcome] then bump(id, 'failures', failures, 1) end
   leases[#leases + 1] = id
   started[queue] = started[queue] or {}
@@ -133,6 +193,7 @@ local function write(id, token, outcome, state, delay, about, error, rq_result)
   local delayed = become[way](id, queue, number_of(attempt) or 1, about, rq_result, error, tonumber(delay), expires_at,
     unique)
   counts[way] = (counts[way] or 0) + 1
+  by_version.note(id, about, way)
   if limited then free_slots(id) end
   if relations then moved(id, 'running', delayed or state) end
   return overruled and 2 or way == 'refused' and 3 or 1
@@ -145,7 +206,11 @@ end
 
 if #leases > 0 then redis.call('ZREM', keys.LEASES, unpack(leases)) end
 for queue, members in pairs(started) do redis.call('ZREM', keys.rq_started(queue), unpack(members)) end
-if #done > 0 then redis.call('ZADD', keys.ended('completed'), unpack(done)) end
+if #done > 0 then
+  redis.call('ZADD', keys.ended('completed'), unpack(done))
+  history.note(done)
+end
 for queue, members in pairs(finished) do redis.call('ZADD', keys.rq_finished(queue), unpack(members)) end
 for what, n in pairs(counts) do count(what, n) end
+by_version.write()
 return answer

@@ -4,11 +4,17 @@
 -- ARGV: now, worker, for how many seconds RQ's tools show it, its current work (JSON), the task that it runs ("" for none), its
 --   queues (a JSON array), its fields for RQ (a JSON array of names and values in turns), for how many seconds its record is kept,
 --   the digest of its set of task types ("-" while it takes no tasks), its host, its types that blocked an event loop (a JSON
---   array): they are serial ones until the next worker starts.
+--   array): they are serial ones until the next worker starts, how many tasks it can run at a time, and how many it runs.
 -- Returns 1, or 0 when that set has to be published first (see `_types.lua`).
+local LONGEST = 10000000 -- between two heartbeats of a worker that is not silent
 local worker, life = ARGV[2], ARGV[3]
 local rq = keys.rq_worker(worker)
 write_even_when_full()
+-- What it ran since its last heartbeat is counted as if it had been the same all the time.
+local last = tonumber(redis.call('ZSCORE', keys.WORKERS, worker) or nil)
+local passed = last and math.floor(math.max(0, math.min(now - last, LONGEST)) / 1000) or 0
+count('slot_ms', math.floor((tonumber(ARGV[12]) or 0) * passed))
+count('busy_ms', math.floor((tonumber(ARGV[13]) or 0) * passed))
 redis.call('ZADD', keys.WORKERS, NOW, worker)
 redis.call('ZREM', keys.LOST_WORKERS, worker)
 redis.call('SET', keys.worker(worker), ARGV[4], 'EX', ARGV[8])
@@ -45,4 +51,20 @@ local blocking = cjson.decode(ARGV[11])
 if #blocking > 0 then redis.call('SREM', keys.CONCURRENT_TYPES, unpack(blocking)) end
 redis.call('ZADD', keys.TYPE_SETS, NOW, ARGV[9])
 redis.call('HSET', keys.type_set(ARGV[9]), '@host', ARGV[10])
+
+-- Records when a version was first seen serving. Versions with a heartbeat in the last ten minutes stay; of the others the
+-- newest 200.
+local MOST_VERSIONS, LIVING = 200, 600000000
+local version = string.match(ARGV[4], '"app_version": "([%w._+:/@-]+)"')
+if version then
+  redis.call('ZADD', keys.DEPLOYS_SEEN, NOW, version)
+  if redis.call('ZADD', keys.DEPLOYS, 'NX', NOW, version) == 1 then
+    local over = redis.call('ZCOUNT', keys.DEPLOYS_SEEN, '-inf', num(now - LIVING)) - MOST_VERSIONS
+    if over > 0 then
+      local old = redis.call('ZRANGE', keys.DEPLOYS_SEEN, 0, math.min(over, 100) - 1)
+      redis.call('ZREM', keys.DEPLOYS, unpack(old))
+      redis.call('ZREM', keys.DEPLOYS_SEEN, unpack(old))
+    end
+  end
+end
 return 1

@@ -23,7 +23,7 @@ def words(*before: str) -> list[str]:
         (["wor"], ["worker"]),
         (["--json", "sub"], ["submit"]),
         (["--timeout", "3", "sub"], ["submit"]),
-        (["queues", ""], ["list", "pause", "resume", "move-foreign"]),
+        (["queues", ""], ["list", "pause", "resume", "empty", "move-foreign"]),
         (["completion", ""], ["bash", "zsh", "fish"]),
         (["list", "--status", "comp"], ["completed"]),
         (["submit", "process", "--on-conflict", ""], ["refuse", "existing", "replace"]),

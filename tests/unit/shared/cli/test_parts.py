@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,12 @@ def test_help_lists_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     listed = capsys.readouterr().out
     assert all(f"    {name}" in listed for name in COMMANDS)
+
+
+def test_a_file_that_is_not_text_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert main(["run", "process", "--data", f"@{file}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("taskqueue: ")
+    assert said.count("\n") == 1

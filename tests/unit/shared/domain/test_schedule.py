@@ -213,7 +213,7 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
         ({"type": "noop", "interval": 5, "every": 3}, "every is unknown"),
-        ({"type": "taskqueue.webhook", "interval": 5}, "for webhooks only"),
+        ({"type": "taskqueue.webhook", "interval": 5}, "is internal"),
         ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
         ({"type": "noop", "interval": 5, "expires_in": 0}, "expires_in: "),
         ({"type": "noop", "interval": 5, "retry": {"jitter": 2}}, "retry.jitter: "),

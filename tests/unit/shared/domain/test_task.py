@@ -18,10 +18,10 @@ def test_every_state_has_its_transitions_and_its_name_in_rq() -> None:
     assert set(TRANSITIONS) == set(RQ_STATUS) == set(TaskState)
 
 
-def test_an_ended_task_moves_only_when_a_person_retries_it() -> None:
+def test_an_ended_task_moves_only_when_a_person_retries_or_restores_it() -> None:
     for state in ENDED:
-        assert TRANSITIONS[state] <= {TaskState.PENDING, TaskState.BLOCKED}
-    assert {state for state in ENDED if TRANSITIONS[state]} == {TaskState.FAILED}
+        assert TRANSITIONS[state] <= {TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED}
+    assert {state for state in ENDED if TRANSITIONS[state]} == {TaskState.FAILED, TaskState.CANCELLED}
 
 
 def test_every_waiting_task_can_be_cancelled_and_can_expire() -> None:
@@ -54,7 +54,7 @@ def test_what_is_no_call_of_ours_is_a_corrupt_record_and_nothing_else(call: byte
 
 def test_data_that_the_format_before_stored_is_read() -> None:
     call = b'["shared.domain.task_data.refuse",null,["process",{"order":7}],{}]'
-    assert json.loads(task_data.decode("process", call)) == {"order": 7}
+    assert task_data.decode("process", call) == b'{"order": 7}'
 
 
 def test_another_function_in_the_record_is_refused() -> None:

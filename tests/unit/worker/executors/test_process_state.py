@@ -44,9 +44,9 @@ def _delete_working_directory() -> None:
 
 
 def _change_time_zone() -> None:
-    os.environ["TZ"] = "Pacific/Auckland"
-    time.tzset()
-    del os.environ["TZ"]
+    with pytest.MonkeyPatch.context() as only_here:  # Django's tests leave a TZ behind
+        only_here.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
 
 
 def _limit_files() -> None:

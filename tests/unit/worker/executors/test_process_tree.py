@@ -16,7 +16,15 @@ from unittest.mock import Mock
 import pytest
 
 from taskqueue.worker.executors import process_tree
-from taskqueue.worker.executors.process_tree import MARK, ProcessIdentity, children, descendants, end, started_at
+from taskqueue.worker.executors.process_tree import (
+    MARK,
+    ProcessIdentity,
+    children,
+    descendants,
+    end,
+    name_of,
+    started_at,
+)
 from taskqueue.worker.executors.watchdog import Watchdog
 from tests.support.harness import alive, wait_until
 
@@ -31,7 +39,7 @@ def family() -> Iterator[tuple[ProcessIdentity, subprocess.Popen[bytes], list[in
     """A process that stands for an executor, and the ids of all below it."""
     mark = secrets.token_hex(16)
     parent = subprocess.Popen([sys.executable, "-c", _FAMILY], env={**os.environ, MARK: mark})
-    wait_until(lambda: descendants(parent.pid), "it has a child")
+    wait_until(lambda: list(map(name_of, descendants(parent.pid))) == ["sleep"], "its child runs its program")
     below = descendants(parent.pid)
     yield ProcessIdentity(parent.pid, started_at(parent.pid), mark), parent, below
     parent.kill()

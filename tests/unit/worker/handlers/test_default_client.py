@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from taskqueue import Queue
 from taskqueue.shared.client import Accepted, AsyncClient, Client, ClientError, TaskState
+from taskqueue.worker.handlers import default_client
 from taskqueue.worker.handlers.default_client import (
     async_client_at,
     client_at,
@@ -87,7 +89,27 @@ def test_the_environment_gives_one_client_per_event_loop(monkeypatch: pytest.Mon
     first, second = asyncio.run(two())
     assert first is second
     assert isinstance(first, AsyncClient)
-    assert asyncio.run(for_asyncio()) is not first
+
+    async def beside() -> tuple[Any, Any]:
+        return client_for_asyncio(None), await asyncio.to_thread(asyncio.run, for_asyncio())
+
+    one, other = asyncio.run(beside())
+    assert one is not other
+
+
+def test_programs_that_run_a_loop_for_each_call_keep_no_clients_of_the_closed_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setattr(default_client, "_of_loop", {})
+    assert len({id(asyncio.run(for_asyncio())) for _ in range(5)}) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://shop", "rediss://shop", "unix:///run/redis.sock", "redis+sentinel://shop/main"]
+)
+def test_every_address_of_redis_gives_a_queue(url: str) -> None:
+    assert isinstance(client_at(url), Queue)
 
 
 def test_another_url_gives_another_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from taskqueue.worker.handlers.context import current_task, progress, report_progress
 from taskqueue.worker.handlers.examples.calculate import calculate
@@ -75,6 +75,31 @@ def test_what_json_cannot_carry_is_refused_when_it_is_registered() -> None:
 
     with pytest.raises(HandlerError, match="named parameters"):
         registered(takes_anything)
+
+
+@pytest.mark.parametrize("name", ["_order", "model_config", "model_dump"])
+def test_a_parameter_that_pydantic_reserves_is_named(name: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def reserved({name}: str) -> None: ...", scope)  # one function for each name
+    with pytest.raises(HandlerError, match=name):
+        registered(scope["reserved"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_parameters_may_have_the_names_of_a_models_methods() -> None:
+    def export(schema: str, json: int, copy: bool = False) -> None: ...
+
+    assert registered(export).read(b'{"schema": "a", "json": 1}') == {"schema": "a", "json": 1, "copy": False}
+
+
+def test_a_secret_is_read_and_never_written_as_asterisks() -> None:
+    def sign_in(tokens: list[SecretStr]) -> None: ...
+
+    sign_in.__annotations__["tokens"] = list[SecretStr]
+    handler = registered(sign_in)
+    assert handler.read(b'{"tokens": ["a"]}')["tokens"][0].get_secret_value() == "a"
+    with pytest.raises(TypeError, match="a secret would be stored as asterisks: declare it as str"):
+        handler.write([SecretStr("a")])
 
 
 def test_a_module_that_cannot_be_imported_is_named() -> None:
@@ -163,3 +188,16 @@ def test_calculate_gives_up_on_what_is_no_arithmetic(text: str) -> None:
     with pytest.raises(GiveUp) as said:
         calculate(text)
     assert "<unknown>" not in str(said.value), "there is no file to name"
+
+
+def test_a_preview_is_an_annotation_of_the_schema() -> None:
+    registry = Registry()
+
+    @task("pay", preview="order {order}", registry=registry)
+    def pay(order: int) -> None: ...
+
+    published = registry.handlers["pay"].published()
+    assert published.schema["x-preview"] == "order {order}"
+    assert "preview" not in json.loads(published.entry)
+    with pytest.raises(HandlerError, match="single brace"):
+        task("other", preview="order {", registry=registry)(lambda order: None)

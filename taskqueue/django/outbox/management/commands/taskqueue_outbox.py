@@ -33,5 +33,11 @@ class Command(BaseCommand):
             self.stdout.write(f"{table.retry_refused()} rows wait again")
         else:
             settings = load_or_exit()
-            logs.configure("outbox", settings.log_level, settings.log_format, instance=settings.instance_id)
+            logs.configure(
+                "outbox",
+                settings.log_level,
+                settings.log_format,
+                instance=settings.instance_id,
+                export=settings.log_export,
+            )
             run_relay(table, settings)

@@ -1,0 +1,41 @@
+"""The timeline of an incident: what happened, and what people did, on one axis."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, abort, request
+
+from taskqueue.dashboard.context import context, show
+from taskqueue.dashboard.filters import moment
+from taskqueue.shared.alerts.incident import Incident, as_markdown, check_range
+
+SHOWN = 90
+"""Events of a page, the latest ones."""
+
+blueprint = Blueprint("timeline", __name__)
+
+
+@blueprint.get("/timeline")
+def timeline() -> str:
+    found = _incident()
+    return show("incident.html", incident=found, events=found.events[-SHOWN:], asked=_asked())
+
+
+@blueprint.get("/timeline.md")
+def markdown() -> Response:
+    return Response(as_markdown(_incident()), content_type="text/markdown; charset=utf-8")
+
+
+def _asked() -> dict[str, str]:
+    asked = {name: request.args.get(name, "").strip()[:200] for name in ("since", "until")}
+    return {name: value for name, value in asked.items() if value}
+
+
+def _incident() -> Incident:
+    """Returns the timeline of the range in the query. Ends the request with 422 for an invalid one."""
+    asked = _asked()
+    try:
+        since, until = moment(asked.get("since")), moment(asked.get("until"))
+        range_ = check_range(since, until, context.queries.snapshot().now())
+    except ValueError as error:
+        abort(422, f"invalid range: {error}")
+    return context.queries.incident(*range_) if until else context.stores.incidents.read(*range_)

@@ -1,0 +1,112 @@
+"""Task types: how often each fails and how long it takes, who serves it; pause and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flask import Blueprint, abort, request, url_for
+
+from taskqueue.dashboard.auth.security import needs, person
+from taskqueue.dashboard.auth.users import Role
+from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.filters import pause_of
+from taskqueue.dashboard.present import pretty
+from taskqueue.dashboard.report import last_failures, read_wanted, report_values
+from taskqueue.shared.domain.task import TaskState, TaskSummary
+from taskqueue.shared.errors import HistoryUnavailable
+from taskqueue.shared.history import histogram
+from taskqueue.shared.stores.pauses import of_type
+
+if TYPE_CHECKING:
+    from werkzeug.wrappers import Response
+
+blueprint = Blueprint("types", __name__)
+
+SLOWEST = 5
+LONGEST_SCHEMA = 8192
+"""Characters of a schema that the page shows; the API has the whole."""
+SHARES = (0.5, 0.95, 0.99)
+MOST = 100
+"""Types that the list shows, those with most failures first."""
+
+
+@blueprint.get("/types")
+def types() -> str:
+    now, values = context.queries.snapshot(), _statistics(None)
+    counted = values["report"].types if values.get("report") else {}
+    names = [*counted, *sorted((now.types.keys() | now.paused_types.keys()) - counted.keys())]
+    return show("types.html", names=names[:MOST], left_out=max(0, len(names) - MOST), counted=counted, **values)
+
+
+@blueprint.get("/types/<name>")
+def type_page(name: str) -> str:
+    found, values = context.queries.task_type(name), _statistics(name)
+    published = found.published
+    return show(
+        "type.html",
+        name=name,
+        found=found,
+        schema=pretty(published.schema)[:LONGEST_SCHEMA] if published else "",
+        groups=[] if values else _dead_letters(name),
+        sample=None if values else _sample(context.queries.recent(name)),
+        last_failures=last_failures(name),
+        slowest=context.queries.slowest(name, SLOWEST),
+        **values,
+    )
+
+
+@blueprint.post("/types/<name>/pause")
+@needs(Role.OPERATOR)
+def pause(name: str) -> Response:
+    _demand_known(name)
+    reason, until, end = pause_of(request.form)
+    try:
+        context.stores.queues.pauses.pause(of_type(name), reason, person().name, until=until)
+    except ValueError as error:
+        abort(400, str(error))
+    message = f"Type {name} is paused{end}: workers start none of its tasks; running tasks continue."
+    return changed("paused type", name, f"{reason}{end}", to=url_for(".type_page", name=name), message=message)
+
+
+@blueprint.post("/types/<name>/resume")
+@needs(Role.OPERATOR)
+def resume(name: str) -> Response:
+    if name not in context.queries.snapshot().paused_types:
+        _demand_known(name)
+    context.stores.queues.pauses.resume(of_type(name))
+    return changed("resumed type", name, to=url_for(".type_page", name=name), message=f"Type {name} is resumed.")
+
+
+def _demand_known(name: str) -> None:
+    if name not in context.queries.snapshot().types:
+        abort(400, f"no worker has registered a task type {name[:100]}")
+
+
+def _statistics(name: str | None) -> dict[str, Any]:
+    """Returns the values of the report; none where there is no history or its database does not answer."""
+    if not context.settings.history_url:
+        return {}
+    wanted = read_wanted(name)
+    try:
+        return report_values(wanted)
+    except HistoryUnavailable:
+        return {}
+
+
+def _dead_letters(name: str) -> list[Any]:
+    """Returns the most frequent groups of dead letters that are of this type."""
+    return [each for each in context.queries.failure_groups(0)[0] if each.type == name]
+
+
+def _sample(tasks: Sequence[TaskSummary]) -> dict[str, Any]:
+    """Returns how these tasks ended, and how long they waited and ran."""
+    ended = [each for each in tasks if each.state in (TaskState.COMPLETED, TaskState.FAILED)]
+    waits = [each.started_at - each.created_at for each in ended if each.started_at and each.created_at]
+    runs = [each.ran for each in ended if each.ran is not None]
+    return {
+        "tasks": len(ended),
+        "failed": sum(each.state is TaskState.FAILED for each in ended),
+        "wait": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in waits), SHARES),
+        "run": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in runs), SHARES),
+    }

@@ -1,0 +1,65 @@
+"""Endpoints that count tasks by the content of their data."""
+
+from __future__ import annotations
+
+from taskqueue.gateway import schemas
+from taskqueue.gateway.auth.visible import demand_visible, is_visible
+from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
+from taskqueue.shared.domain.csv_lines import MEDIA_TYPE
+from taskqueue.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
+from taskqueue.shared.submission import refusals
+
+
+class BreakdownRoutes:
+    """Who is hit: tasks by fields of their data and by tag."""
+
+    def __init__(self, breakdowns: Breakdowns) -> None:
+        self.breakdowns = breakdowns
+
+    @endpoint(
+        "GET",
+        "/breakdown",
+        tag="tasks",
+        query=schemas.BreakdownQuery,
+        answers={200: Answer(description="The counts.", model=schemas.BreakdownView)},
+        problems=(refusals.NOT_FOUND,),
+    )
+    def show(self, query: schemas.BreakdownQuery) -> Reply:
+        """Counts tasks by the fields of their data and by tag: which customers a failure hits, for example."""
+        found = self._read(query)
+        content = schemas.BreakdownView(
+            tasks=found.tasks,
+            complete=found.complete,
+            tags=_view(None, found.tags),
+            fields=[_view(name, values) for name, values in found.fields.items() if is_visible(name)],
+        )
+        return Reply(content=content)
+
+    @endpoint(
+        "GET",
+        "/breakdown.csv",
+        tag="tasks",
+        query=schemas.BreakdownQuery,
+        answers={200: Answer(description="All values, the most frequent first.", media_type=MEDIA_TYPE)},
+        problems=(refusals.NOT_FOUND,),
+    )
+    def csv(self, query: schemas.BreakdownQuery) -> Reply:
+        """Exports the counts of `field`, or of the tags, as CSV."""
+        content = as_csv(self._read(query), query.field)
+        return Reply(content=content, media_type=MEDIA_TYPE)
+
+    def _read(self, query: schemas.BreakdownQuery) -> Breakdown:
+        """Raises Refusal (403) for a field that the caller may not see."""
+        if query.field:
+            demand_visible(query.field)
+        return self.breakdowns.read(query.source, query.field)
+
+
+def _view(field: str | None, values: Values) -> schemas.ValuesView:
+    return schemas.ValuesView(
+        field=field,
+        distinct=len(values.counts),
+        often=values.often,
+        missing=values.missing,
+        values=[schemas.ValueView(value=value, tasks=count) for value, count in values.top(schemas.TOP)],
+    )

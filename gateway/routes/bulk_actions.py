@@ -1,0 +1,217 @@
+"""Endpoints for bulk actions: preview, start, show, pause, resume, abort, undo."""
+
+from __future__ import annotations
+
+from flask import g
+
+from taskqueue.gateway import present, schemas
+from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.routes.queue_names import demand_queue
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.stores.api_keys import ApiKey, Scope
+from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from taskqueue.shared.stores.tasks import Filter
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+
+SAMPLE = 20
+"""Tasks that a preview shows."""
+_SHOWN = {200: Answer(description="The bulk action.", model=schemas.BulkActionView)}
+STARTED = {202: Answer(description="The action is stored and has begun.", model=schemas.BulkActionView)}
+
+
+class BulkRoutes:
+    """Actions on many tasks, which a housekeeper carries out in the background at a rate."""
+
+    def __init__(self, bulk_actions: BulkActions) -> None:
+        self.bulk_actions = bulk_actions
+
+    @endpoint(
+        "POST",
+        "/bulk-actions/preview",
+        tag="bulk actions",
+        scope=Scope.READ,
+        body=schemas.BulkPreviewBody,
+        answers={200: Answer(description="The number of tasks, and some of them.", model=schemas.BulkPreview)},
+    )
+    def preview(self, body: schemas.BulkPreviewBody) -> Reply:
+        """Counts the tasks that an action would process now, and shows some of them. Changes nothing."""
+        plan = self._checked(body)
+        count, sample = self.bulk_actions.count(plan), self.bulk_actions.sample(plan, SAMPLE)
+        shown = schemas.BulkPreview(
+            count=count.number, exact=count.exact, sample=[present.task(each) for each in sample]
+        )
+        return Reply(content=shown)
+
+    @endpoint(
+        "POST",
+        "/bulk-actions",
+        tag="bulk actions",
+        scope=Scope.OPERATE,
+        act=AuditAction("started bulk action", ""),
+        body=schemas.BulkActionBody,
+        answers=STARTED,
+        problems=(errors.SCOPE,),
+    )
+    def begin(self, body: schemas.BulkActionBody) -> Reply:
+        """Starts an action on the tasks that match now. `delete` needs the scope admin. Preview it first."""
+        _demand_scope(Verb(body.action))
+        return begin(self.bulk_actions, self._checked(body), body.rate, body.reason)
+
+    @endpoint(
+        "GET",
+        "/bulk-actions",
+        tag="bulk actions",
+        answers={200: Answer(description="The last hundred bulk actions.", model=schemas.BulkActionList)},
+    )
+    def all(self) -> Reply:
+        """Lists bulk actions, newest first."""
+        found, unreadable = self.bulk_actions.all()
+        return Reply(content=schemas.BulkActionList(items=[_view(each) for each in found], unreadable=unreadable))
+
+    @endpoint("GET", "/bulk-actions/{action_id}", tag="bulk actions", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
+    def show(self, action_id: str) -> Reply:
+        """Shows a bulk action with its progress."""
+        return Reply(content=_view(self._get(action_id)))
+
+    @endpoint(
+        "POST",
+        "/bulk-actions/{action_id}/pause",
+        tag="bulk actions",
+        scope=Scope.OPERATE,
+        act=AuditAction("paused bulk action", "{action_id}"),
+        answers=_SHOWN,
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
+    )
+    def pause(self, action_id: str) -> Reply:
+        """Pauses a bulk action: it processes no more tasks until it is resumed."""
+        return self._change(action_id, "paused")
+
+    @endpoint(
+        "POST",
+        "/bulk-actions/{action_id}/resume",
+        tag="bulk actions",
+        scope=Scope.OPERATE,
+        act=AuditAction("resumed bulk action", "{action_id}"),
+        answers=_SHOWN,
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT, errors.SCOPE),
+    )
+    def resume(self, action_id: str) -> Reply:
+        """Resumes a paused bulk action, with the scope that starting it needs."""
+        _demand_scope(self._get(action_id).verb)
+        return self._change(action_id, "running")
+
+    @endpoint(
+        "POST",
+        "/bulk-actions/{action_id}/undo",
+        tag="bulk actions",
+        scope=Scope.OPERATE,
+        act=AuditAction("started undo of bulk action", "{action_id}"),
+        answers=STARTED,
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
+    )
+    def undo(self, action_id: str) -> Reply:
+        """Starts a bulk action that restores the tasks that this one cancelled or deleted. End this one first."""
+        found = self._get(action_id)
+        if found.open:
+            raise Refusal(refusals.CONFLICT, f"the bulk action is {found.state}: abort it first")
+        try:
+            begun = self.bulk_actions.undo(found, by=actor())
+        except ValueError as error:
+            raise Refusal(refusals.CONFLICT, str(error)) from None
+        return Reply(content=_view(self._get(begun)), status=202, headers={"Location": f"/bulk-actions/{begun}"})
+
+    @endpoint(
+        "POST",
+        "/bulk-actions/{action_id}/abort",
+        tag="bulk actions",
+        scope=Scope.OPERATE,
+        act=AuditAction("aborted bulk action", "{action_id}"),
+        answers=_SHOWN,
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
+    )
+    def abort(self, action_id: str) -> Reply:
+        """Ends a bulk action. Tasks that it has processed stay as they are."""
+        return self._change(action_id, "aborted")
+
+    def _checked(self, body: schemas.BulkPreviewBody) -> Plan:
+        """Returns what a body asks for. Raises Refusal: 422 for a contradiction or an unknown queue."""
+        if body.to is not None:
+            demand_queue(body.to, "to", self.bulk_actions.records.queues)
+        return _plan(body)
+
+    def _change(self, action_id: str, state: str) -> Reply:
+        found = self._get(action_id)
+        if not self.bulk_actions.change(action_id, state):
+            raise Refusal(refusals.CONFLICT, f"the bulk action is {found.state}: start another one")
+        return Reply(content=_view(self._get(action_id)))
+
+    def _get(self, action_id: str) -> BulkAction:
+        """Returns an action. Raises Refusal: 404 when there is none, or its record is corrupt."""
+        found = self.bulk_actions.get(action_id)
+        if found is None:
+            raise Refusal(refusals.NOT_FOUND, f"there is no bulk action {action_id}: the last hundred are kept")
+        return found
+
+
+def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None) -> Reply:
+    """Starts a bulk action and returns the response with it."""
+    what, by = plan.selection.what, actor()
+    action_id = bulk_actions.begin(plan, what=what, by=by, rate=rate, reason=reason or f"bulk action of {by}")
+    action = bulk_actions.get(action_id)
+    if action is None:
+        raise StoreUnavailable(f"bulk action {action_id} was removed while it began")
+    noted = f"{plan.verb}: {action.total} tasks, {rate} per second: {what}"
+    headers = {"Location": f"/bulk-actions/{action_id}"}
+    return Reply(content=_view(action), status=202, headers=headers, noted=noted, about=action_id)
+
+
+def _plan(body: schemas.BulkPreviewBody) -> Plan:
+    """Returns what a body asks for. Raises Refusal: 422 for a contradiction."""
+    named, given = body.filter, body.filter.model_dump(exclude_defaults=True) if body.filter else {}
+    if bool(body.task_ids) == bool(given):
+        text = "give either a filter with at least one field, or task_ids"
+        raise refusals.invalid([refusals.field_error(("filter",), text)])
+    try:
+        selection = Selection(ids=tuple(dict.fromkeys(body.task_ids or ())), wanted=named.wanted if named else Filter())
+        more = body.model_dump(include={"canary", "success"}, exclude_none=True)
+        return Plan(verb=Verb(body.action), selection=selection, to=body.to or "", **more)
+    except ValueError as error:
+        raise refusals.invalid([refusals.field_error(("action",), str(error))]) from None
+
+
+def _demand_scope(verb: Verb) -> None:
+    """Raises Refusal: 403 for a deletion without the scope admin."""
+    key: ApiKey | None = g.get("api_key")
+    if verb is Verb.DELETE and key is not None and not key.may(Scope.ADMIN):
+        raise Refusal(errors.SCOPE, f"a bulk deletion needs the scope admin, but the key of {key.client} lacks it")
+
+
+def _view(action: BulkAction) -> schemas.BulkActionView:
+    return schemas.BulkActionView(
+        action_id=action.id,
+        action=action.verb,
+        what=action.what,
+        to=action.to or None,
+        status=action.state,
+        rate=action.rate,
+        canary=action.canary or None,
+        success=action.success if action.canary else None,
+        stopped_because=action.why or None,
+        total=action.total,
+        exact=action.exact,
+        done=action.done,
+        skipped=action.passed,
+        outcomes=dict(action.outcomes),
+        waiting=action.waiting,
+        waiting_for=dict(action.waiting_for) if action.waiting else {},
+        replays=[
+            schemas.ReplayView(cause=cause, retried=each.retried, outcomes=dict(each.outcomes), waiting=each.waiting)
+            for cause, each in action.replays.items()
+        ],
+        created_by=action.by,
+        created_at=action.begun_at,
+        ended_at=action.ended_at,
+    )

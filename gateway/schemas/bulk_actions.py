@@ -1,0 +1,118 @@
+"""Models of bulk actions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from taskqueue.gateway.schemas.filters import TaskFilter
+from taskqueue.gateway.schemas.tasks import TaskView
+from taskqueue.gateway.schemas.values import View
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, SUCCESS, Verb
+from taskqueue.shared.submission.values import Body, QueueName, TaskId, one_of
+
+USUAL_RATE = 100
+VerbWord = Annotated[str, AfterValidator(one_of(Verb)), WithJsonSchema({"enum": [each.value for each in Verb]})]
+StatusWord = Annotated[
+    str, AfterValidator(one_of(TaskState)), WithJsonSchema({"enum": [each.value for each in TaskState]})
+]
+
+
+class BulkFilter(Body, TaskFilter):
+    """Which tasks: those that match all fields. `since` and `until` bound the time of entering the status."""
+
+    status: StatusWord | None = Field(None, description="Null: every status to which the action applies.")  # type: ignore[assignment]
+    type: str | None = Field(None, min_length=1, max_length=100)
+    tag: str | None = Field(None, min_length=1, max_length=64)
+    submitted_by: str | None = Field(None, min_length=1, max_length=100)
+    deleted: bool = Field(False, description="For restore: deleted tasks in place of cancelled ones.")
+
+
+class BulkPreviewBody(Body):
+    """An action on many tasks: those of a filter, or named ones."""
+
+    action: VerbWord = Field(
+        description="cancel: waiting tasks, and with the status `running` running ones; run_now: scheduled and "
+        "retrying tasks; move: waiting tasks, to another queue; retry: dead letters; delete: ended tasks; "
+        "restore: cancelled or deleted tasks."
+    )
+    filter: BulkFilter | None = None
+    task_ids: list[TaskId] | None = Field(None, min_length=1, max_length=MOST_SELECTED)
+    to: QueueName | None = Field(None, description="For move: the queue to move to; it must exist.")
+
+
+class BulkActionBody(BulkPreviewBody):
+    """An action on many tasks, to be carried out in the background."""
+
+    rate: int = Field(USUAL_RATE, ge=1, le=MOST_RATE, description="Tasks per second.")
+    canary: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_CANARIES,
+        description="For retry: how many to retry first; the others follow if these end well.",
+    )
+    success: int = Field(
+        SUCCESS,
+        ge=1,
+        le=100,
+        description="With a canary: the action stops when fewer percent of the retried tasks complete.",
+    )
+    reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")
+
+
+class BulkPreview(View):
+    """What an action would do now."""
+
+    count: int = Field(description="Number of tasks.")
+    exact: bool = Field(description="Whether the count is exact; it is estimated when very many tasks are examined.")
+    sample: list[TaskView] = Field(description="Some of the tasks.")
+
+
+class ReplayView(View):
+    """What became of the retried dead letters of one cause."""
+
+    cause: str = Field(description="Key of the group of dead letters.")
+    retried: int
+    outcomes: dict[str, int] = Field(description="By how they ended.")
+    waiting: int = Field(description="Those that have not ended.")
+
+
+class BulkActionView(View):
+    """A bulk action with its progress."""
+
+    action_id: str
+    action: Verb
+    what: str = Field(description="Description of the tasks.")
+    to: str | None = Field(description="For move: the queue to move to.")
+    status: str = Field(description="running, paused, aborted or finished.")
+    rate: int = Field(description="Tasks per second.")
+    canary: int | None = Field(description="How many tasks are retried first.")
+    success: int | None = Field(description="With a canary: percent of the retried tasks that have to complete.")
+    stopped_because: str | None = Field(description="Why it stopped by itself; its status is then `aborted`.")
+    total: int = Field(description="Number of tasks at the beginning.")
+    exact: bool = Field(description="Whether `total` is exact or an estimate.")
+    done: int = Field(description="Tasks processed.")
+    skipped: int = Field(description="Tasks that could not be processed any more.")
+    outcomes: dict[str, int] = Field(
+        description="For retry: retried tasks by how they ended: completed, failed_same, failed_other, cancelled, "
+        "expired, removed."
+    )
+    waiting: int = Field(description="For retry: retried tasks that have not ended.")
+    waiting_for: dict[str, int] = Field(
+        description="For retry: what these wait for, at the last check: a status, `paused QUEUE`, `paused type:NAME`, "
+        "`limit NAME`, `worker TYPE`, or `turn QUEUE` for the turn of their tenant."
+    )
+    replays: list[ReplayView] = Field(description="For retry: outcomes by cause, the most frequent cause first.")
+    created_by: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class BulkActionList(View):
+    """The last hundred bulk actions, newest first."""
+
+    items: list[BulkActionView]
+    unreadable: list[str] = Field(description="Ids of actions whose records are corrupt; they have stopped.")

@@ -1,0 +1,86 @@
+"""What becomes of an alert: it holds for a while, is sent once, and is reported once as resolved.
+
+Pure: what was remembered and what is found go in, what is to be remembered and to be sent comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from taskqueue.shared.alerts.rules import Alert, Level
+from taskqueue.shared.domain.clock import to_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is remembered of an alert: its text when it was last sent, since when it holds (µs), the level it was sent
+    with ("" for not sent), and since when it does not hold any more (µs; 0 while it does)."""
+
+    name: str
+    level: str
+    title: str
+    advice: str
+    link: str
+    since: int
+    sent: str = ""
+    clear_since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The changes: records by their keys (None for one that is over), and what is to be sent."""
+
+    changes: dict[str, Standing | None] = field(default_factory=dict)
+    fired: list[Standing] = field(default_factory=list)
+    resolved: list[Standing] = field(default_factory=list)
+
+
+def judge(
+    found: Iterable[Alert], standings: Mapping[str, Standing], now_us: int, patience: timedelta, quiet: bool
+) -> Outcome:
+    """Returns what becomes of the alerts that are found, and of those that are remembered.
+
+    An alert is sent when it has held for `patience`, and reported as resolved when it has not held for as long. In
+    quiet hours that is put off, except for an alert of the level danger.
+    """
+    outcome, wait = Outcome(), to_us(patience)
+    current = {each.key: each for each in found if not each.chosen}
+    for key, alert in current.items():
+        before = standings.get(key)
+        after = _holding(alert, before, now_us, wait, quiet)
+        if after.sent and (before is None or after.sent != before.sent):
+            outcome.fired.append(after)
+        if after != before:
+            outcome.changes[key] = after
+    for key, before in standings.items():
+        if key not in current:
+            _clear(key, before, now_us, wait, quiet, outcome)
+    return outcome
+
+
+def _holding(alert: Alert, before: Standing | None, now_us: int, wait: int, quiet: bool) -> Standing:
+    """Returns the record of an alert that holds; it is sent now if `sent` is not as before."""
+    new = Standing(
+        name=alert.name, level=alert.level, title=alert.title, advice=alert.advice, link=alert.link, since=now_us
+    )
+    kept = replace(before, clear_since=0) if before else new
+    danger = alert.level is Level.DANGER
+    worse = danger and kept.sent == Level.WARNING
+    if (kept.sent and not worse) or now_us - kept.since < wait or (quiet and not danger):
+        return kept
+    return replace(new, since=kept.since, sent=str(alert.level))
+
+
+def _clear(key: str, before: Standing, now_us: int, wait: int, quiet: bool, outcome: Outcome) -> None:
+    """Adds what becomes of an alert that does not hold any more."""
+    if not before.sent:
+        outcome.changes[key] = None
+        return
+    since = before.clear_since or now_us
+    if now_us - since >= wait and (not quiet or before.sent == Level.DANGER):
+        outcome.changes[key] = None
+        outcome.resolved.append(before)
+    elif not before.clear_since:
+        outcome.changes[key] = replace(before, clear_since=since)

@@ -1,0 +1,121 @@
+"""Commands for bulk actions: on many tasks, in the background, at a rate."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import Any
+
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.cli.tasks import SEARCH
+from taskqueue.shared.client import Client, TaskState
+
+_ACTIONS = {
+    "cancel": "cancel waiting tasks; with --status running, running ones",
+    "run-now": "run scheduled and retrying tasks now",
+    "move": "move waiting tasks to another queue",
+    "retry": "retry dead letters",
+    "delete": "delete ended tasks",
+    "restore": "restore cancelled tasks; with --deleted, deleted ones",
+}
+_CHANGES = {
+    "pause": "pause a bulk action",
+    "resume": "resume a bulk action",
+    "abort": "end a bulk action",
+    "undo": "restore what a bulk action cancelled or deleted",
+}
+_FILTERS = ("status", "type", "queue", "tag", "submitted_by", "cause", "since", "until", "deleted", "search")
+_LIST = {
+    "action_id": "BULK ACTION",
+    "action": "ACTION",
+    "status": "STATUS",
+    "done": "DONE",
+    "total": "TOTAL",
+    "rate": "PER SECOND",
+    "what": "TASKS",
+}
+_SAMPLE = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "SUBMITTED"}
+
+
+def add_commands(group: Any) -> None:
+    """Adds the commands to their group."""
+    for name, text in _ACTIONS.items():
+        one = group.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}. Without --yes only counts.")
+        one.add_argument("ids", nargs="*", metavar="ID", help="ids of tasks, in place of a filter")
+        one.set_defaults(deleted=None, canary=None, success=None)
+        add_filters(one)
+        if name == "move":
+            one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
+        if name == "retry":
+            one.add_argument(
+                "--canary", type=int, metavar="N", help="retry N first; the others follow if these end well"
+            )
+            one.add_argument(
+                "--success",
+                type=int,
+                metavar="PERCENT",
+                help="with --canary: stop when fewer percent of the retried tasks complete (default: 95)",
+            )
+        if name == "restore":
+            one.add_argument("--deleted", action="store_true", default=None, help="deleted tasks, not cancelled ones")
+        one.add_argument("--rate", type=int, help="tasks per second (default: 100)")
+        one.add_argument("--reason", help="for the audit record and the tasks")
+        one.add_argument("--yes", action="store_true", help="start the action; else count and show some of the tasks")
+        one.add_argument("--wait", action="store_true", help="wait for its end")
+        one.set_defaults(run=act, action=name.replace("-", "_"), to=None)
+    group.add_parser("list", help="list bulk actions, newest first").set_defaults(run=show_all)
+    for name, text in {"show": "show a bulk action", **_CHANGES}.items():
+        one = group.add_parser(name, help=text)
+        one.add_argument("action_id", metavar="ID")
+        one.set_defaults(run=change, change=name)
+
+
+def add_filters(one: argparse.ArgumentParser) -> None:
+    """Adds the options that say which tasks are meant."""
+    one.add_argument("--status", choices=[each.value for each in TaskState])
+    for name in ("type", "queue", "tag", "submitted-by"):
+        one.add_argument(f"--{name}")
+    one.add_argument("--cause", help="key of a group of dead letters")
+    one.add_argument("--search", metavar="WORDS", help=SEARCH)
+    for name, text in (("since", "entered their status at this time or later"), ("until", "entered it before")):
+        one.add_argument(f"--{name}", type=_moment, metavar="TIME", help=f"{text}, such as 2030-01-31T12:00:00Z")
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.astimezone()
+
+
+def filters_of(wanted: argparse.Namespace) -> dict[str, Any]:
+    """Returns the filters that were given."""
+    return {name: value for name in _FILTERS if (value := getattr(wanted, name, None)) is not None}
+
+
+def act(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    """Counts the tasks and shows some; starts the action with --yes."""
+    filters = filters_of(wanted)
+    tasks = {"task_ids": wanted.ids or None, "to": wanted.to, **filters}
+    if not wanted.yes:
+        found = client.bulk_actions.preview(wanted.action, **tasks)
+        if out.as_json:
+            out.value(found)
+            return 0
+        out.line(f"{'' if found.exact else 'about '}{found.count} tasks; nothing was changed: start it with --yes")
+        out.table(_SAMPLE, found.sample)
+        return 0
+    how = {name: getattr(wanted, name) for name in ("rate", "reason", "canary", "success")}
+    started = client.bulk_actions.start(wanted.action, **how, **tasks)
+    out.value(client.bulk_actions.wait(started.action_id) if wanted.wait else started)
+    return 0
+
+
+def show_all(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    out.table(_LIST, client.bulk_actions.all())
+    return 0
+
+
+def change(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    bulk = client.bulk_actions
+    made = {"show": bulk.get, "pause": bulk.pause, "resume": bulk.resume, "abort": bulk.abort, "undo": bulk.undo}
+    out.value(made[wanted.change](wanted.action_id))
+    return 0

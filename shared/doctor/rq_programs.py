@@ -1,0 +1,167 @@
+"""Checks what may not be mixed with workers that run jobs of RQ programs: RQ's workers, schedulers, other versions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from taskqueue.shared.doctor.findings import Finding, doubtful, fine
+from taskqueue.shared.redis.client import keys_of, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from redis import Redis
+
+    from taskqueue.shared.stores.workers import Register, WorkerInfo
+
+MOST = 200
+"""Workers of RQ, and entries of rq-scheduler, that are looked at."""
+SHOWN = 5
+
+
+def check_rq_programs(redis: Redis, register: Register, queues: Iterable[str]) -> list[Finding]:
+    """Returns the findings about RQ; none where neither this system nor RQ runs jobs of RQ programs."""
+    adopting = [each for each in register.live if each.rq_queues]
+    adopted = {queue for each in adopting for queue in each.rq_queues or ()}
+    ours = {each.name for each in (*register.live, *register.lost)} | set(register.unreadable)
+    strangers = _rq_workers(redis, ours)
+    findings = [
+        *_both_serve(strangers, adopted),
+        *_serve_ours(strangers, set(queues) - adopted),
+        *_both_fire(redis),
+        *(_unequal(adopting, register.live) if adopting else []),
+    ]
+    if not findings and adopting:
+        return [fine("rq programs", f"{_named('worker', _names(adopting), 'runs', 'run')} jobs of {_listed(adopted)}")]
+    return findings
+
+
+def _rq_workers(redis: Redis, ours: set[str]) -> dict[str, list[str]]:
+    """Returns the queues of RQ's own live workers."""
+    keys = keys_of(redis)
+    prefix = keys.rq_worker("")
+    names = [text(each).removeprefix(prefix) for each in redis.srandmember(keys.RQ_WORKERS, MOST) or []]
+    strangers = sorted(set(names) - ours)
+    with redis.pipeline(transaction=False) as pipeline:
+        for name in strangers:
+            pipeline.hmget(keys.rq_worker(name), "queues", "death")
+        records = pipeline.execute()
+    return {
+        name: text(served).split(",")
+        for name, (served, death) in zip(strangers, records, strict=True)
+        if served and not death
+    }
+
+
+def _both_serve(strangers: Mapping[str, Sequence[str]], adopted: set[str]) -> list[Finding]:
+    if not (seen := _serving(strangers, adopted)):
+        return []
+    return [
+        doubtful(
+            "rq workers",
+            f"{seen}, as workers of this system do",
+            "a job that an RQ worker takes is lost or fails if that worker is killed: stop the RQ workers",
+        )
+    ]
+
+
+def _serve_ours(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> list[Finding]:
+    if not (seen := _serving(strangers, queues)):
+        return []
+    return [
+        doubtful(
+            "rq workers",
+            f"{seen} of this system",
+            "they run no task, and delay those that they take: start them without these queues",
+        )
+    ]
+
+
+def _serving(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> str:
+    by_queues: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, served in strangers.items():
+        if common := tuple(sorted(queues & set(served))):
+            by_queues[common].append(name)
+    return "; ".join(
+        f"{_named('RQ worker', names, 'serves', 'serve')} {_named('queue', common)}"
+        for common, names in by_queues.items()
+    )
+
+
+def _both_fire(redis: Redis) -> list[Finding]:
+    """Returns a finding when RQ programs have schedules beside those of this system."""
+    keys = keys_of(redis)
+    own = [text(each) for each in redis.zrange(keys.SCHEDULES, 0, MOST - 1)]
+    if not own:
+        return []
+    entries = [text(each) for each in redis.zrange(keys.RQ_SCHEDULER_ENTRIES, 0, MOST - 1)]
+    copied = redis.zmscore(keys.SCHEDULES, [each.removesuffix("-entry") for each in entries]) if entries else []
+    theirs = [each for each, score in zip(entries, copied, strict=True) if score is None]
+    crons = [text(each) for each in redis.zrange(keys.RQ_CRON_SCHEDULERS, 0, MOST - 1)]
+    crons = [each for each in crons if redis.exists(keys.rq_cron_scheduler(each))]
+    found = []
+    if theirs:
+        with redis.pipeline(transaction=False) as pipeline:
+            for each in theirs[:SHOWN]:
+                pipeline.hget(keys.rq_job(each), "description")
+            shown = [text(said or name) for said, name in zip(pipeline.execute(), theirs, strict=False)]
+        found.append(f"rq-scheduler has {_counted('entry', 'entries', theirs)} ({_listed(shown, len(theirs))})")
+    if crons:
+        found.append(f"{_named('RQ cron scheduler', crons, 'runs', 'run')}")
+    if not found:
+        return []
+    return [
+        doubtful(
+            "rq schedules",
+            f"{' and '.join(found)} beside {_counted('schedule', 'schedules', own)} of this system ({_listed(own)})",
+            "a schedule that exists in both places runs twice: remove it from one of them",
+        )
+    ]
+
+
+def _unequal(adopting: Sequence[WorkerInfo], live: Sequence[WorkerInfo]) -> list[Finding]:
+    """Returns findings when workers that run each other's jobs are not alike."""
+    findings = []
+    if earlier := [each for each in live if each.rq_queues is None]:
+        findings.append(
+            doubtful(
+                "rq programs",
+                f"{_named('worker', _names(earlier), 'is', 'are')} of an earlier version",
+                "replace it soon: it frees no slots of RQ's rate limits, and does not enqueue what a dead process left",
+            )
+        )
+    for what, seen, advice in (
+        ("serves", lambda each: ", ".join(each.rq_queues or ()), "set RQ_QUEUES, RQ_ALLOW and RQ_PICKLE to the same"),
+        ("has RQ", lambda each: each.version.partition(".")[0], "install the same RQ"),
+    ):
+        groups: dict[str, list[str]] = defaultdict(list)
+        for each in adopting:
+            groups[seen(each)].append(each.name)
+        if len(groups) > 1:
+            plural = {"serves": "serve", "has RQ": "have RQ"}[what]
+            said = "; ".join(f"{_named('worker', names, what, plural)} {value}" for value, names in groups.items())
+            findings.append(
+                doubtful("rq programs", said, f"{advice} for all of them: each runs jobs that another took")
+            )
+    return findings
+
+
+def _names(workers: Iterable[WorkerInfo]) -> list[str]:
+    return [each.name for each in workers]
+
+
+def _named(noun: str, names: Sequence[str], *verbs: str) -> str:
+    """Returns "RQ worker a serves", or "RQ workers a, b serve"."""
+    verb = f" {verbs[len(names) > 1]}" if verbs else ""
+    return f"{noun}{'s' if len(names) > 1 else ''} {_listed(names)}{verb}"
+
+
+def _counted(one: str, many: str, things: Sequence[str]) -> str:
+    return f"1 {one}" if len(things) == 1 else f"{len(things)} {many}"
+
+
+def _listed(names: Iterable[str], of: int = 0) -> str:
+    given = sorted(names)
+    more = max(of, len(given)) - SHOWN
+    return ", ".join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,82 @@
+"""Steps of a task: what a handler has finished, and does not repeat when its task runs again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.decode import whole
+
+STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")
+SIGNAL = "signal:"
+"""The names of steps that are waits for signals begin with this."""
+
+
+class StepKind(StrEnum):
+    """What a stored step is: a result, the error with which it has ended, or a sleep, which may be over (`slept`).
+
+    A wait for a signal becomes the signal, or a timeout. A checkpoint is the place of a loop.
+    """
+
+    RESULT = "result"
+    ERROR = "error"
+    SLEEP = "sleep"
+    SLEPT = "slept"
+    WAIT = "wait"
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A stored step. `value` is its result, or the `type` and `message` of its error; `size` is in bytes.
+
+    A sleep and a wait have no value; their end is when the task continues at the latest. `by` sent a signal.
+
+    `attempt` is the one that ran it, and `tries` how often that called its function.
+    """
+
+    name: str
+    kind: StepKind
+    value: Any
+    attempt: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    tries: int = 1
+    size: int = 0
+    by: str = ""
+
+
+def encode_step(
+    kind: StepKind, value: bytes, *, attempt: int, started_us: int, ended_us: int = 0, tries: int = 1
+) -> bytes:
+    """Returns the record of a step; `value` is JSON. The scripts read the kind, so it is the first member."""
+    head = f'{{"kind":"{kind}","attempt":{attempt},"started_at":{started_us},"ended_at":{ended_us},"tries":{tries}'
+    return head.encode() + b',"value":' + value + b"}"
+
+
+def read_step(name: str, record: bytes) -> Step:
+    """Returns a step from its record. Raises ValueError, KeyError or TypeError for a corrupt one."""
+    fields = json.loads(record)
+    return Step(
+        name=name,
+        kind=StepKind(fields["kind"]),
+        value=fields["value"],
+        attempt=whole(fields["attempt"]),
+        started_at=_moment(fields["started_at"]),
+        ended_at=_moment(fields["ended_at"]),
+        tries=whole(fields["tries"]),
+        by=str(fields.get("by", "")),
+        size=len(record) - record.index(b'"value":') - 9,
+    )
+
+
+def _moment(us: int) -> datetime | None:
+    return instant(us) if us else None

@@ -1,0 +1,96 @@
+"""The connection to the database of the history. A database that is away or hangs costs its caller a bounded time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from taskqueue.shared.errors import HistoryUnavailable
+
+T = TypeVar("T")
+
+CONNECT = 2
+"""Seconds for a new connection."""
+AT_ONCE = 4
+"""Maximum calls at a time. Calls that an unresponsive database blocks count too, so threads do not pile up."""
+
+
+class Database:
+    """Runs functions in transactions, each within a time."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        """`timeout` is in seconds, for each call."""
+        self.timeout = timeout
+        self.dialect = make_url(url).get_backend_name()
+        is_file = self.dialect == "sqlite"
+        options: dict[str, Any] = {"timeout": timeout} if is_file else {"connect_timeout": CONNECT}
+        self.engine = create_engine(
+            url,
+            connect_args=options,
+            pool_pre_ping=not is_file,
+            pool_size=AT_ONCE,
+            max_overflow=0,
+            pool_timeout=timeout,
+        )
+        if is_file:
+            event.listen(self.engine, "connect", _share_file)
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Returns what `work` returns in a transaction that is committed. Raises HistoryUnavailable.
+
+        After a time-out it is unknown whether the transaction will be committed.
+        """
+        return self._within(lambda: self._in_transaction(work))
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Returns what `work` returns. Raises HistoryUnavailable."""
+        return self.write(work)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _in_transaction(self, work: Callable[[Connection], T]) -> T:
+        with self.engine.begin() as connection:
+            return work(connection)
+
+    def _within(self, call: Callable[[], T]) -> T:
+        """Runs a call in a thread of its own, as no driver bounds the time that it waits for an answer."""
+        if not self._free.acquire(timeout=self.timeout):
+            raise HistoryUnavailable(f"the database of the history hangs: {AT_ONCE} calls wait for it")
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:
+                answer.set_exception(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=run, name="history", daemon=True).start()
+        try:
+            return answer.result(self.timeout)
+        except TimeoutError:
+            raise HistoryUnavailable(f"the database of the history did not answer for {self.timeout:g} s") from None
+        except (DataError, IntegrityError):
+            raise
+        except SQLAlchemyError as error:
+            raise HistoryUnavailable(_why(error)) from error
+
+
+def _why(error: SQLAlchemyError) -> str:
+    reason = error.orig if isinstance(error, DBAPIError) else error
+    return f"the database of the history cannot be used: {' '.join(str(reason).split())[:300]}"
+
+
+def _share_file(connection: Any, _: object) -> None:
+    """Lets readers go on while the housekeeper writes."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")

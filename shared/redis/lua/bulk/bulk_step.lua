@@ -1,0 +1,75 @@
+-- @include _prelude _paging _filter _bulk _webhooks _relations _undo
+-- Does the next part of a bulk action, and records its progress in the same step: a process that dies before or after
+-- it leaves nothing half done, and another one continues behind it.
+-- ARGV: now, the action's id, how many tasks at most, how many to examine, lock and token of the caller, the span that
+--   retries ("" for none), "1" to name the tasks without acting, how long deleted tasks
+--   can be restored (milliseconds).
+-- Returns {what to do next: "work", "wait" (paused) or "stop" (ended, or removed), how many were handled, or their ids}.
+-- An action takes no task that is younger than it. A task that fails again on its retry is not retried by the same
+-- action again.
+if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
+local id, most, cause, looking = ARGV[2], tonumber(ARGV[3]), ARGV[7], ARGV[8] == '1'
+local key = keys.bulk(id)
+write_even_when_full()
+local v = hash(key, 'state', 'verb', 'wanted', 'to', 'most_pending', 'reason', 'at', 'after', 'after_id')
+local wanted = read_wanted(v.wanted)
+if not (v.state == 'running' or v.state == 'paused') or not wanted then return {'stop', looking and {} or 0} end
+if v.state == 'paused' then return {'wait', looking and {} or 0} end
+
+local function cancel(task)
+  local found = cancel_one(task, v.reason or 'cancelled by a bulk action')
+  local done = found[2] == 'requested' or (found[2] == 'cancelled' and found[1] ~= 'cancelled')
+  if done then redis.call('HSET', keys.rq_job(task), 'bulk', id) end
+  return done
+end
+
+local MOST_FIELDS = 150 -- at least twenty causes
+-- Counts a requeued task of a cause, as long as there are not too many causes.
+local function count_replay(group)
+  local field = 'of:' .. group .. ':retried'
+  if redis.call('HINCRBY', key, field, 1) == 1 and redis.call('HLEN', key) > MOST_FIELDS then redis.call('HDEL', key, field) end
+end
+
+-- Requeued tasks are followed to their end (see `bulk_follow.lua`).
+local function retry(task)
+  local failed_at = redis.call('ZSCORE', keys.ended('failed'), task)
+  if not failed_at or tonumber(failed_at) > wanted.begun_at then return false end
+  local group = redis.call('HGET', keys.FAILURE_GROUP_OF, task) or ''
+  local found = requeue_one(task, nil, cause)
+  if found[3] then redis.call('HINCRBY', key, 'stopped', 1) end
+  if found[2] ~= 1 then return false end
+  redis.call('HSET', keys.bulk_followed(id), task, group)
+  if group ~= '' then count_replay(group) end
+  redis.call('SADD', keys.FOLLOWED_BULKS, id)
+  return true
+end
+
+local ACT = {
+  cancel = cancel,
+  run_now = function(task) return run_now_one(task)[2] == 1 end,
+  move = function(task) return move_one(task, v.to, number_of(v.most_pending) or 0)[2] == 1 end,
+  retry = retry,
+  delete = function(task, t)
+    return delete_one(task, ENDED[t.state] and t.state or 'failed', tonumber(ARGV[9]), id)[2] == 1
+  end,
+  restore = function(task) return restore_one(task)[2] == 1 end,
+}
+if not ACT[v.verb] then return {'stop', looking and {} or 0} end
+
+local place = {at = tonumber(v.at) or 1, score = tonumber(v.after) and v.after or '', id = v.after_id or ''}
+local tasks, done = {}, 0
+local _, last = examine(place, wanted, tonumber(ARGV[4]), function(task, t)
+  tasks[#tasks + 1] = task
+  if not looking and ACT[v.verb](task, t) then done = done + 1 end
+  return #tasks < most
+end)
+if looking then return {'work', tasks} end
+redis.call('HINCRBY', key, 'done', done)
+redis.call('HINCRBY', key, 'passed', #tasks - done)
+redis.call('HSET', key, 'at', place.at, 'after', place.score, 'after_id', place.id)
+if last then
+  redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
+  redis.call('SREM', keys.OPEN_BULKS, id)
+  redis.call('SREM', keys.OPEN_SEARCHES, id)
+end
+return {last and 'stop' or 'work', #tasks}

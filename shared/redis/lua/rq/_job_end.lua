@@ -1,0 +1,50 @@
+-- The end of an RQ job, for `report.lua`.
+
+-- Returns an instant in RQ's format; those of one second share most of it.
+local seconds_written = {}
+local function stamp_of(us)
+  local second = math.floor(us / 1000000)
+  seconds_written[second] = seconds_written[second] or string.sub(iso(second * 1000000), 1, 20)
+  return seconds_written[second] .. string.format('%06dZ', us - second * 1000000)
+end
+
+-- Writes to an RQ job what RQ's worker writes when it has ended well, unless it was deleted or enqueued again.
+-- `job_end` is "-" where RQ's own code wrote it, else: began and ended (microseconds), seconds for which the result is kept
+-- (negative: forever), execution, whose name begins with + where RQ's registries have it, and return value (base64 of
+-- what the job's serializer made of it, "" for None).
+-- Returns true when other jobs depend on it: then its task has to run again, to enqueue these.
+local function end_job(worker, task, job_end)
+  local enqueued_at, id = string.match(redis.call('HGET', keys.RQ_ADOPTED, task) or '', '^(%S*) (.*)$')
+  local began, ended, kept, listed, execution, value = string.match(job_end, '^(%d+) (%d+) (%-?%d+) (%+?)(%w+) (%S*)$')
+  local job = began and id and record(id, 'status', 'enqueued_at', 'origin')
+  if not job or not job.status or not job.origin or (job.enqueued_at or '') ~= enqueued_at then
+    redis.call('HDEL', keys.RQ_ADOPTED, task)
+    return false
+  end
+  local key, results, stamp, seconds = keys.rq_job(id), keys.rq_results(id), stamp_of(tonumber(ended)), tonumber(kept)
+  redis.call('HSET', key, 'status', 'finished', 'started_at', stamp_of(tonumber(began)), 'ended_at', stamp,
+    'last_heartbeat', stamp, 'worker_name', worker)
+  local result = {'type', '1', 'worker_name', worker, 'execution_id', execution,
+    'execution_started_at', string.format('%.6f', began / 1000000),
+    'execution_ended_at', string.format('%.6f', ended / 1000000)}
+  if value ~= '' then result[#result + 1], result[#result + 2] = 'return_value', value end
+  redis.pcall('XADD', results, 'MAXLEN', '~', 10, '*', unpack(result))
+  if seconds < 0 then
+    redis.call('PERSIST', key)
+    redis.call('PERSIST', results)
+  else
+    redis.call('EXPIRE', key, kept)
+    redis.call('EXPIRE', results, kept)
+  end
+  local until_ = seconds < 0 and '+inf' or num(math.floor(now / 1000000) + seconds)
+  redis.call('ZADD', keys.rq_finished(job.origin), until_, id)
+  if listed ~= '' then
+    redis.call('DEL', keys.rq_execution(id .. ':' .. execution))
+    redis.call('ZREM', keys.rq_executions(id), execution)
+    redis.call('ZREM', keys.rq_started(job.origin), id .. ':' .. execution)
+    redis.call('SREM', keys.rq_worker(worker .. ':executions'), id .. ':' .. execution)
+  end
+  if redis.call('EXISTS', keys.rq_job(id .. ':dependents')) == 1 then return true end
+  redis.call('HDEL', keys.RQ_ADOPTED, task)
+  return false
+end

@@ -1,0 +1,211 @@
+"""The steps of a running task, in its record; written only by the attempt that holds the lease."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from taskqueue.shared.errors import (
+    IllegalTransition,
+    LeaseEnded,
+    QueueFull,
+    TaskNotFound,
+    TooManyChildren,
+    TooManySteps,
+)
+from taskqueue.shared.redis.client import text, translated
+
+if TYPE_CHECKING:
+    from taskqueue.shared.redis.scripts import Argument, Scripts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSteps:
+    """The records of steps by name, and the time of Redis in microseconds."""
+
+    now_us: int
+    records: Mapping[str, bytes]
+
+
+PreparedChild: TypeAlias = "tuple[Argument, ...]"
+"""A new task, its id first; in Redis the nine arguments of `submit.lua`."""
+MOST_CHILDREN = 1000
+"""Children and parents of a task."""
+
+
+class Preparation(Protocol):
+    """Validates children, as submissions are; not imported before there are any."""
+
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
+        """Returns valid tasks as the script stores them. Raises Problem and TypeError."""
+        ...
+
+    def bounds(self) -> str:
+        """Returns the bounds of the queues."""
+        ...
+
+
+class Steps(Protocol):
+    """Where the steps of one task are stored."""
+
+    def load(self) -> StoredSteps:
+        """Returns the stored steps. Raises LeaseEnded and StoreUnavailable."""
+        ...
+
+    def save(self, name: str, record: bytes) -> bytes:
+        """Stores a step, and returns its record: the first one, if it was stored before.
+
+        Raises LeaseEnded, TooManySteps and StoreUnavailable. Sending a step twice stores it once.
+        """
+        ...
+
+    def checkpoint(self, name: str, record: bytes) -> bool:
+        """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
+        ...
+
+    def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
+        """Appends a chunk of output, once; returns whether it is stored. Raises LeaseEnded and StoreUnavailable."""
+        ...
+
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
+        """Returns valid tasks as `start_children` takes them. Raises Problem and TypeError."""
+        ...
+
+    def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
+        """Stores a step together with the tasks that it starts; returns its record: the first one, if it was stored.
+
+        Raises as `save`, and TooManyChildren and QueueFull; then nothing was stored.
+        """
+        ...
+
+
+class RedisSteps:
+    """Steps in the record of a task, for the attempt with this lease token."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        task_id: str,
+        token: str,
+        *,
+        most: int,
+        most_bytes: int,
+        most_output: int = 0,
+        children: Preparation | None = None,
+    ) -> None:
+        """Without `children` none can be started."""
+        self.children = children
+        self.most_output = most_output
+        self.scripts = scripts
+        self.task_id = task_id
+        self.token = token
+        self.most = most
+        self.most_bytes = most_bytes
+
+    def load(self) -> StoredSteps:
+        with translated():
+            now, *found = self.scripts.call("step_load", self.task_id, self.token)
+        if not found:
+            raise LeaseEnded(id=self.task_id)
+        return StoredSteps(
+            int(now), {text(name): record for name, record in zip(found[1::2], found[2::2], strict=True)}
+        )
+
+    def save(self, name: str, record: bytes) -> bytes:
+        said, value = self._save(name, record)
+        return value if said == b"found" else record
+
+    def checkpoint(self, name: str, record: bytes) -> bool:
+        return self._save(name, record)[1] == b"draining"
+
+    def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
+        with translated():
+            said = self.scripts.call(
+                "output_append", self.task_id, self.token, attempt, number, chunk, self.most_output
+            )
+        if said == b"lost":
+            raise LeaseEnded(id=self.task_id)
+        return bool(said == b"stored")
+
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
+        return self._preparation.prepare(tasks, traceparent)
+
+    def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
+        arguments = [argument for child in children for argument in child]
+        step = (self.task_id, self.token, name, record, self.most, self.most_bytes)
+        with translated():
+            said, value = self.scripts.call("children_start", *step, group, self._preparation.bounds(), *arguments)
+        if said == b"fan-out":
+            raise too_many_children(f"this task has {text(value)} children and parents", len(children))
+        if said == b"full":
+            raise QueueFull(f"queue {text(value)} is full: it takes no {len(children)} more tasks")
+        if said == b"queues":
+            raise QueueFull(f"queue {text(value)} does not exist, and there are as many queues as MAX_QUEUES allows")
+        return self._saved(name, said, value if said != b"stored" else record)[1]
+
+    @property
+    def _preparation(self) -> Preparation:
+        if self.children is None:
+            raise RuntimeError("these steps cannot start children")
+        return self.children
+
+    def _save(self, name: str, record: bytes) -> tuple[bytes, bytes]:
+        with translated():
+            said, value = self.scripts.call(
+                "step_save", self.task_id, self.token, name, record, self.most, self.most_bytes
+            )
+        return self._saved(name, said, value)
+
+    def _saved(self, name: str, said: bytes, value: bytes) -> tuple[bytes, bytes]:
+        if said == b"lost":
+            raise LeaseEnded(id=self.task_id)
+        if said == b"many":
+            raise too_many(self.most)
+        if said == b"large":
+            raise TooManySteps(
+                f"the results of the steps of this task have {text(value)} bytes together with {name!r}, at most "
+                f"{self.most_bytes} are allowed: store large results elsewhere and return their location, split the "
+                "task, or raise MAX_STEPS_BYTES"
+            )
+        return bytes(said), bytes(value)
+
+
+def too_many(most: int) -> TooManySteps:
+    """Returns the error for one step more than a task may have."""
+    return TooManySteps(f"this task has {most} stored steps, the most that are allowed: split it, or raise MAX_STEPS")
+
+
+def too_many_children(why: str, more: int) -> TooManyChildren:
+    """Returns the error for children that exceed the bound."""
+    return TooManyChildren(
+        f"{why} and cannot start {more} more: {MOST_CHILDREN} are allowed; start the rest from children of its own, or "
+        "submit a batch"
+    )
+
+
+def send_signal(scripts: Scripts, task_id: str, name: str, data: bytes, by: str, *, most: int, most_bytes: int) -> str:
+    """Stores a signal, in JSON, with its task, and wakes the task if it waits for that. Returns the state found.
+
+    The same data may be sent again. Raises TaskNotFound, and IllegalTransition for an ended task, and for a signal that
+    is there with other data, is too late, or does not fit.
+    """
+    with translated():
+        found, what = map(
+            text, scripts.call_answered("signal_send", task_id, name, json.dumps(by), data, most, most_bytes)
+        )
+    if not found:
+        raise TaskNotFound(id=task_id)
+    if what != "stored":
+        raise IllegalTransition(f"signal {name!r} is not stored: {_REFUSALS[what]}", state=found)
+    return found
+
+
+_REFUSALS = {
+    "ended": "the task has ended",
+    "other": "the task already has it, with other data: use another name",
+    "late": "its time-out has passed, so the task no longer waits for it",
+    "many": "the task has as many steps as MAX_STEPS allows",
+    "large": "the steps of the task would exceed MAX_STEPS_BYTES: send a reference to the data instead",
+}

@@ -1,0 +1,87 @@
+"""Why pending tasks of the whole system wait, in counts that add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.doctor.findings import Level
+from taskqueue.shared.doctor.system import check_waiting
+from taskqueue.shared.domain.limit import Limit
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.waiting import Reason, Waiting
+from tests.integration.dashboard.conftest import Browser
+from tests.support.harness import System, wait_until
+from tests.support.keys import keys
+
+
+@pytest.fixture
+def http(system: System) -> FlaskClient:
+    return create_app(Settings(), system.redis).test_client()
+
+
+def _reasons(http: FlaskClient) -> dict[tuple[str, str | None], int]:
+    answer: dict[str, Any] = http.get("/waiting").json or {}
+    assert answer["total"] == sum(each["count"] for each in answer["reasons"])
+    return {(each["reason"], each["name"]): each["count"] for each in answer["reasons"]}
+
+
+def test_each_task_is_counted_for_its_reason(system: System, http: FlaskClient, browser: Browser) -> None:
+    assert _reasons(http) == {}
+    Limits(system.scripts).put("key:scarce", Limit(concurrency=0))
+    system.queues.pause("low", "lunch")
+    system.submit_many([("noop", "null")] * 40, queue="low")
+    system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_SLOTS="1", WORKER_QUEUES="normal,low", WORKER_PREFETCH="0")
+    system.submit("noop", queue="high")
+    system.submit_many([("noop", "null")] * 2, limit_key="scarce")
+    system.submit_many([("unheard-of", "null")] * 3)
+    wanted = {
+        ("queue_paused", "low"): 40,
+        ("no_worker", "high"): 1,
+        ("limit", "key:scarce"): 2,
+        ("no_handler", "unheard-of"): 3,
+    }
+
+    def settled() -> bool:
+        found = _reasons(http)
+        return {key: found.get(key) for key in wanted} == wanted
+
+    wait_until(settled, "all reasons are named")
+    page = browser.text("/")
+    assert "Of 46 waiting" in page
+    assert 'href="/queues">resume it: taskqueue queues resume low' in page
+
+
+def test_a_busy_system_says_so(system: System, http: FlaskClient) -> None:
+    system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_SLOTS="1")
+    ids = [system.submit("slowly", '{"seconds": 60}') for _ in range(200)]
+    wait_until(lambda: system.records.state(ids[0]) is TaskState.RUNNING, "it runs")
+    wait_until(lambda: set(_reasons(http)) == {("no_free_executor", None)}, "all reasons are named")
+
+
+def test_the_cost_is_bounded_with_a_million_waiting(system: System, http: FlaskClient) -> None:
+    many = {f"task-{n}": n for n in range(20_000)}
+    system.redis.zadd(keys.pending("normal"), many)
+    for n in range(3000):
+        system.redis.zadd(keys.wait_queues("normal|"), {f"tenant-{n}": n})
+    system.redis.zadd(keys.throttled("normal"), many)
+    system.redis.sadd(keys.RQ_QUEUES, keys.rq_queue("normal"))
+    system.redis.config_resetstat()
+    http.get("/waiting")
+    said = system.redis.info("commandstats")
+    assert sum(row["calls"] for row in said.values()) < 2000
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"), [(Reason.QUEUE_PAUSED, Level.WARNING), (Reason.NO_FREE_EXECUTOR, Level.OK)]
+)
+def test_the_doctor_warns_of_what_only_people_lift(reason: Reason, level: Level) -> None:
+    found = check_waiting([Waiting(reason=reason, name="low", count=7)])
+    assert (found.level, "of 7 pending tasks" in found.seen) == (level, True)
+    assert ("queues resume low" in found.advice) == (level is Level.WARNING)
+    assert check_waiting([]).level is Level.OK

@@ -1,0 +1,140 @@
+"""What the doctor finds beside workers that run jobs of RQ programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from redis import Redis
+from rq import Queue, SimpleWorker
+from rq.cron import CronScheduler
+from rq_scheduler import Scheduler
+
+from taskqueue.shared.doctor.findings import Finding, Level
+from taskqueue.shared.doctor.rq_programs import check_rq_programs
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from tests.support.harness import WEIGHTS, System, wait_until
+from tests.support.keys import keys
+from tests.support.rq_functions import ALLOWED
+
+
+def ours(redis: Redis, name: str, *rq_queues: str, version: str = "3.0.0", earlier: bool = False) -> None:
+    Workers(redis).announce(
+        WorkerInfo(
+            name=name,
+            host="h",
+            pid=1,
+            version=version,
+            queues=("normal",),
+            executors=1,
+            started_at=datetime.now(UTC),
+            rq_queues=None if earlier else rq_queues,
+        )
+    )
+
+
+def theirs(redis: Redis, name: str, *queues: str) -> Any:
+    worker: Any = SimpleWorker([Queue(each, connection=redis) for each in queues], name=name, connection=redis)
+    worker.register_birth()
+    return worker
+
+
+def found(redis: Redis) -> list[tuple[str, Level, str]]:
+    findings: list[Finding] = check_rq_programs(redis, Workers(redis).look(), WEIGHTS)
+    assert all(each.advice for each in findings if each.level is not Level.OK)
+    return [(each.check, each.level, each.seen) for each in findings]
+
+
+def test_nothing_is_said_without_rq_programs(redis_client: Redis) -> None:
+    ours(redis_client, "a")
+    theirs(redis_client, "b", "elsewhere")
+    assert found(redis_client) == []
+
+
+def test_a_system_with_rq_queues_that_is_well(redis_client: Redis) -> None:
+    ours(redis_client, "w1", "imports", "mail")
+    assert found(redis_client) == [("rq programs", Level.OK, "worker w1 runs jobs of imports, mail")]
+    ours(redis_client, "w2", "imports", "mail")
+    assert found(redis_client) == [("rq programs", Level.OK, "workers w1, w2 run jobs of imports, mail")]
+
+
+def test_rq_workers_on_the_same_queue_are_named(redis_client: Redis) -> None:
+    ours(redis_client, "w1", "imports", "mail")
+    theirs(redis_client, "a", "imports", "elsewhere")
+    says = "RQ worker a serves queue imports, as workers of this system do"
+    assert found(redis_client) == [("rq workers", Level.WARNING, says)]
+    b = theirs(redis_client, "b", "imports")
+    says = "RQ workers a, b serve queue imports, as workers of this system do"
+    assert found(redis_client) == [("rq workers", Level.WARNING, says)]
+    b.register_death()
+    theirs(redis_client, "c", "mail", "imports")
+    says = "RQ worker a serves queue imports; RQ worker c serves queues imports, mail, as workers of this system do"
+    assert found(redis_client) == [("rq workers", Level.WARNING, says)]
+
+
+def test_an_rq_worker_on_a_queue_of_this_system_is_named(redis_client: Redis) -> None:
+    theirs(redis_client, "a", "normal", "high")
+    assert found(redis_client) == [
+        ("rq workers", Level.WARNING, "RQ worker a serves queues high, normal of this system")
+    ]
+
+
+def test_schedules_of_rq_beside_those_of_this_system(redis_client: Redis) -> None:
+    ours(redis_client, "w1", "imports")
+    scheduler = Scheduler("imports", connection=redis_client)
+    scheduler.cron("0 3 * * *", "shop.tasks.report", args=[7])
+    assert [each[1] for each in found(redis_client)] == [Level.OK], (
+        "without a schedule of this system nothing fires twice"
+    )
+    declare(redis_client, "report")
+    says = "rq-scheduler has 1 entry (shop.tasks.report(7)) beside 1 schedule of this system (report)"
+    assert found(redis_client) == [("rq schedules", Level.WARNING, says)]
+    cron = CronScheduler(connection=redis_client, name="host:1:2")
+    cron.register_birth()
+    scheduler.cron("0 4 * * *", "shop.tasks.mail")
+    declare(redis_client, "mail")
+    [(_, _, seen)] = found(redis_client)
+    assert seen.startswith(
+        "rq-scheduler has 2 entries (shop.tasks.mail(), shop.tasks.report(7)) and RQ cron scheduler "
+    )
+    assert seen.endswith("host:1:2 runs beside 2 schedules of this system (mail, report)")
+
+
+def declare(redis: Redis, name: str) -> None:
+    redis.zadd(keys.SCHEDULES, {name: 0})
+    redis.zadd(keys.RQ_SCHEDULER_ENTRIES, {f"{name}-entry": 1})
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        ([("w2", ("imports",), "3.0.0", True)], "worker w2 is of an earlier version"),
+        (
+            [("w2", ("imports",), "3.0.0", True), ("w3", ("imports",), "3.0.0", True)],
+            "workers w2, w3 are of an earlier version",
+        ),
+        ([("w2", ("imports", "mail"), "3.0.0", False)], "worker w1 serves imports; worker w2 serves imports, mail"),
+        (
+            [("w2", ("imports",), "2.12.0", False), ("w3", ("imports",), "2.12.0", False)],
+            "worker w1 has RQ 3; workers w2, w3 have RQ 2",
+        ),
+    ],
+)
+def test_workers_that_differ_are_named(
+    redis_client: Redis, others: list[tuple[str, tuple[str, ...], str, bool]], says: str
+) -> None:
+    ours(redis_client, "w1", "imports")
+    for name, queues, version, earlier in others:
+        ours(redis_client, name, *queues, version=version, earlier=earlier)
+    assert found(redis_client) == [("rq programs", Level.WARNING, says)]
+
+
+def test_real_workers_are_found(system: System, redis_server: EmbeddedRedis) -> None:
+    system.start_worker(RQ_QUEUES="imports", RQ_ALLOW=ALLOWED)
+    [worker] = system.workers.all()
+    assert found(system.redis) == [("rq programs", Level.OK, f"worker {worker.name} runs jobs of imports")]
+    system.start("rq.cli", "worker", "--url", redis_server.url, "--quiet", "--name", "stock", "imports")
+    says = "RQ worker stock serves queue imports, as workers of this system do"
+    wait_until(lambda: found(system.redis) == [("rq workers", Level.WARNING, says)], "the RQ worker is found")

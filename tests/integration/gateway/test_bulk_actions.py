@@ -1,0 +1,180 @@
+"""Bulk actions over HTTP: previewed, started by filter, changed, and carried out by the housekeeping job."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from taskqueue.gateway.app import create_app
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.lock import Lock
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores.audit import Audit
+from taskqueue.shared.stores.bulk_actions import BulkActions
+from taskqueue.shared.stores.locks import NoLocks
+from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from tests.support.harness import System
+
+S = TaskState
+
+
+@pytest.fixture
+def http(system: System) -> FlaskClient:
+    return create_app(Settings(), system.redis).test_client()
+
+
+def _carry_out(system: System) -> None:
+    held = NoLocks().acquire(Lock(name="bulk", at_most=timedelta(seconds=30)))
+    assert held
+    job = Bulk(BulkActions(system.scripts, system.dead_letters))
+    while job.run(held).more:
+        pass
+
+
+def _post(http: FlaskClient, path: str, status: int = 202, **body: Any) -> dict[str, Any]:
+    answer = http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    found: dict[str, Any] = answer.json or {}
+    return found
+
+
+def _states(system: System, ids: list[str]) -> list[TaskState]:
+    return [system.records.state(each) for each in ids]
+
+
+def test_it_is_counted_and_shown_before_anything_happens(system: System, http: FlaskClient) -> None:
+    for n in range(30):
+        system.submit("noop", queue="low", tags=("odd",) if n % 2 else ())
+    system.submit("noop", queue="high")
+    found = _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"queue": "low"})
+    assert (found["count"], found["exact"], len(found["sample"])) == (30, True, 20)
+    assert _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"tag": "odd"})["count"] == 15
+    assert _post(http, "/bulk-actions/preview", 200, action="retry", filter={"queue": "low"})["count"] == 0
+    assert system.records.counts()[S.PENDING] == 31
+
+
+def test_tasks_of_a_filter_are_cancelled_and_others_stay(system: System, http: FlaskClient) -> None:
+    wanted = [system.submit("noop", queue=queue, tags=("old",)) for queue in ("low", "normal", "high")]
+    wanted.append(system.submit("noop", delay=timedelta(hours=1), tags=("old",)))
+    others = [system.submit("noop"), system.submit("noop", tags=("new",))]
+    started = _post(http, "/bulk-actions", action="cancel", filter={"tag": "old"}, rate=1000, reason="an old import")
+    late = system.submit("noop", tags=("old",))
+    _carry_out(system)
+    assert _states(system, wanted) == [S.CANCELLED] * 4
+    assert _states(system, [*others, late]) == [S.PENDING] * 3
+    assert system.records.get(wanted[0]).cancel_requested == "an old import"
+    shown = http.get(f"/bulk-actions/{started['action_id']}").json
+    assert shown
+    assert (shown["status"], shown["total"], shown["done"], shown["skipped"]) == ("finished", 4, 4, 0)
+    assert [each["action_id"] for each in http.get("/bulk-actions").json["items"]] == [started["action_id"]]  # type: ignore[index]
+    [entry] = Audit(system.redis).page(10)[0]
+    assert (entry.what, entry.about) == ("started bulk action", started["action_id"])
+    assert entry.detail == "cancel: 4 tasks, 1000 per second: tag=old: an old import"
+
+
+def test_times_far_away_are_no_bounds(system: System, http: FlaskClient) -> None:
+    system.submit_many([("noop", "null")] * 2)
+    body = {"action": "cancel", "filter": {"since": "0001-01-02T00:00:00Z", "until": "9999-01-01T00:00:00Z"}}
+    assert (http.post("/bulk-actions/preview", json=body).json or {})["count"] == 2
+
+
+def test_scheduled_tasks_run_now(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop", delay=timedelta(hours=1)) for _ in range(3)]
+    _post(http, "/bulk-actions", action="run_now", filter={"status": "scheduled"})
+    _carry_out(system)
+    assert _states(system, ids) == [S.PENDING] * 3
+
+
+def test_waiting_tasks_move_to_another_queue_with_their_due_times(system: System, http: FlaskClient) -> None:
+    soon, later = system.submit("noop", queue="low"), system.submit("noop", queue="low", delay=timedelta(hours=1))
+    due = system.records.get(later).summary.due_at
+    stays = system.submit("noop", queue="high")
+    limited = system.submit("noop", queue="low", fair_key="tenant")
+    started = _post(http, "/bulk-actions", action="move", filter={"type": "noop"}, to="high", rate=1000)
+    _carry_out(system)
+    assert {system.records.get(each).summary.queue for each in (soon, later, stays, limited)} == {"high"}
+    assert system.records.get(later).summary.due_at == due
+    shown = http.get(f"/bulk-actions/{started['action_id']}").json
+    assert shown
+    assert (shown["total"], shown["done"]) == (3, 3)
+    worker = system.start_worker(WORKER_QUEUES="high")
+    for each in (soon, stays, limited):
+        assert system.ended(each).summary.state is S.COMPLETED
+    worker.terminate()
+    worker.wait(30)
+
+
+def test_a_move_leaves_what_a_full_queue_has_no_place_for(system: System) -> None:
+    http = create_app(Settings(max_queue_length=3), system.redis).test_client()
+    system.submit("noop", queue="high")
+    ids = [system.submit("noop", queue="low") for _ in range(5)]
+    later = system.submit("noop", queue="low", delay=timedelta(hours=1))
+    started = _post(http, "/bulk-actions", action="move", filter={"queue": "low"}, to="high", rate=1000)
+    _carry_out(system)
+    shown = http.get(f"/bulk-actions/{started['action_id']}").json
+    assert shown
+    assert (shown["status"], shown["done"], shown["skipped"]) == ("finished", 3, 3)
+    queues = [system.records.get(each).summary.queue for each in (*ids, later)]
+    assert queues == ["high"] * 2 + ["low"] * 3 + ["high"]
+
+
+def test_ended_tasks_of_one_state_are_deleted(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop") for _ in range(3)]
+    kept = system.submit("noop")
+    for each in ids:
+        system.queues.cancel(each, "no")
+    _post(http, "/bulk-actions", action="delete", filter={"status": "cancelled"})
+    _carry_out(system)
+    assert system.records.summaries(ids) == []
+    assert system.records.state(kept) is S.PENDING
+
+
+def test_a_queue_is_emptied(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop", queue="low"), system.submit("noop", queue="low", delay=timedelta(hours=1))]
+    stays = system.submit("noop", queue="normal")
+    assert _post(http, "/queues/low/empty", rate=500)["total"] == 2
+    _carry_out(system)
+    assert _states(system, [*ids, stays]) == [S.CANCELLED, S.CANCELLED, S.PENDING]
+    _post(http, "/queues/nowhere/empty", 404)
+
+
+def test_it_is_paused_resumed_and_aborted(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop") for _ in range(3)]
+    path = f"/bulk-actions/{_post(http, '/bulk-actions', action='cancel', task_ids=ids)['action_id']}"
+    assert _post(http, f"{path}/pause", 200)["status"] == "paused"
+    _carry_out(system)
+    assert _states(system, ids) == [S.PENDING] * 3
+    assert _post(http, f"{path}/resume", 200)["status"] == "running"
+    assert _post(http, f"{path}/abort", 200)["status"] == "aborted"
+    _carry_out(system)
+    assert _states(system, ids) == [S.PENDING] * 3
+    assert "start another" in _post(http, f"{path}/resume", 409)["detail"]
+    _post(http, "/bulk-actions/unknown/pause", 404)
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        ({"action": "cancel"}, "filter with at least one field"),
+        ({"action": "cancel", "filter": {}}, "filter with at least one field"),
+        ({"action": "cancel", "filter": {"type": "x"}, "task_ids": ["a"]}, "either a filter"),
+        ({"action": "cancel", "filter": {"status": "completed"}}, "choose pending"),
+        ({"action": "move", "filter": {"type": "x"}}, "name the queue"),
+        ({"action": "retry", "filter": {"type": "x"}, "to": "low"}, "only a move"),
+        ({"action": "retry", "filter": {"type": "x"}, "rate": 0}, "rate"),
+    ],
+)
+def test_a_contradiction_is_refused_with_advice(http: FlaskClient, body: dict[str, Any], advice: str) -> None:
+    assert advice in _post(http, "/bulk-actions", 422, **body)["detail"]
+
+
+def test_very_many_examined_tasks_give_an_estimate(system: System, http: FlaskClient, monkeypatch: Any) -> None:
+    monkeypatch.setattr("taskqueue.shared.stores.bulk_actions.COUNTED", 50)
+    monkeypatch.setattr("taskqueue.shared.stores.bulk_actions.EXAMINED", 25)
+    for n in range(200):
+        system.submit("noop", tags=("even",) if n % 2 == 0 else ())
+    found = _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"tag": "even"})
+    assert (found["count"], found["exact"]) == (100, False)

@@ -1,0 +1,21 @@
+"""What programs do with RQ, page by page of RQ's documentation, and what they see when Task Queue runs their jobs.
+
+`python -m tests.integration.rq_jobs.features URL VERSION` is such a program: it does all of it, and what it saw is its
+last line. It imports RQ, and nothing of Task Queue.
+"""
+
+from tests.integration.rq_jobs.features import exceptions, jobs, queues, registries, results, scheduling, workers
+from tests.integration.rq_jobs.features.rows import FEATURES, Program, Row
+
+PAGES = {
+    queues.__name__: "Queues, dependencies and callbacks",
+    jobs.__name__: "Jobs",
+    results.__name__: "Results",
+    scheduling.__name__: "Scheduling",
+    exceptions.__name__: "Exceptions and retries",
+    registries.__name__: "Job registries",
+    workers.__name__: "Workers",
+}
+"""The pages of RQ's documentation, by the module with their features."""
+
+__all__ = ["FEATURES", "PAGES", "Program", "Row"]

@@ -1,0 +1,28 @@
+"""What RQ's page on workers shows, as far as a program can do it."""
+
+from __future__ import annotations
+
+from rq import Worker
+from rq.command import send_shutdown_command
+
+from tests.integration.rq_jobs.features.rows import FINISHED, QUEUE, Program, feature
+from tests.support import rq_functions as shop
+
+
+@feature(
+    "`Worker.all()`, `Worker.count()`",
+    [True, False],
+    differs="list the workers of Task Queue, with its own queues",
+)
+def workers(program: Program) -> object:
+    found = Worker.all(connection=program.redis)
+    return [bool(found), any(QUEUE in each.queue_names() for each in found)]
+
+
+@feature(
+    "`send_shutdown_command`, `send_kill_horse_command`", FINISHED, differs="no effect: stop the process with SIGTERM"
+)
+def shutdown(program: Program) -> object:
+    for each in Worker.all(connection=program.redis):
+        send_shutdown_command(program.redis, each.name)
+    return program.end(program.queue.enqueue(shop.add, 1, 1))

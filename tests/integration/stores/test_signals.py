@@ -1,0 +1,192 @@
+"""Signals: stored with their task once, before or while it waits, and never lost between the two."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from taskqueue.shared.domain.step import StepKind, encode_step, read_step
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import IllegalTransition, TaskNotFound
+from taskqueue.shared.stores.dead_letters import requeue
+from taskqueue.shared.stores.steps import RedisSteps
+from tests.support.keys import keys
+from tests.support.store import SECOND, Store
+
+NAME = "signal:approval"
+HOUR = 3600 * SECOND
+
+
+def steps(store: Store, task_id: str, token: str = "t1") -> RedisSteps:
+    return RedisSteps(store.scripts, task_id, token, most=10, most_bytes=10_000)
+
+
+def wait(store: Store, task_id: str, token: str = "t1") -> StepKind:
+    """What the handler finds that waits for an hour."""
+    until = store.clock.now_us + HOUR
+    record = encode_step(StepKind.WAIT, b"null", attempt=1, started_us=1, ended_us=until)
+    return read_step(NAME, steps(store, task_id, token).save(NAME, record)).kind
+
+
+def end_wait(store: Store, task_id: str, token: str) -> StepKind:
+    record = encode_step(StepKind.TIMEOUT, b"null", attempt=1, started_us=1, ended_us=2)
+    return read_step(NAME, steps(store, task_id, token).save(NAME, record)).kind
+
+
+def suspend(store: Store, task_id: str, token: str = "t1") -> int:
+    about = '{"outcome":"interrupted","error":{"type":"TaskSuspended","message":"waits"}}'
+    until = store.clock.now_us + HOUR
+    sent = (task_id, token, "interrupted", "scheduled", until, about, "", "signal approval")
+    [answer] = store.scripts.call("report", "w", *sent)
+    return int(answer)
+
+
+def send(store: Store, task_id: str, data: Any = None, name: str = "approval") -> None:
+    store.queues.signal(task_id, name, data, "Ann")
+
+
+def waiting(store: Store) -> str:
+    """A task that waits for the signal."""
+    [task_id] = store.submit()
+    assert store.claim() == [task_id]
+    assert wait(store, task_id) is StepKind.WAIT
+    assert suspend(store, task_id) == 1
+    return task_id
+
+
+def signal_of(store: Store, task_id: str) -> Any:
+    [found] = [each for each in store.records.get(task_id).steps if each.name == NAME]
+    return found.kind, found.value, found.by
+
+
+@pytest.fixture
+def task(store: Store) -> str:
+    return waiting(store)
+
+
+def test_a_signal_wakes_the_task_that_waits_for_it(store: Store, task: str) -> None:
+    found = store.records.get(task)
+    assert (found.summary.state, found.awaits) == (TaskState.SCHEDULED, "signal:approval")
+    store.redis.delete(keys.wakeup("normal"))
+    send(store, task, {"ok": True})
+    assert store.state(task) is TaskState.PENDING
+    assert store.redis.llen(keys.wakeup("normal")) == 1
+    assert store.claim(token="t2") == [task]
+    assert wait(store, task, "t2") is StepKind.SIGNAL
+    assert signal_of(store, task) == (StepKind.SIGNAL, {"ok": True}, "Ann")
+
+
+def test_another_signal_is_kept_and_wakes_nothing(store: Store, task: str) -> None:
+    send(store, task, 1, "other")
+    assert store.state(task) is TaskState.SCHEDULED
+    send(store, task)
+    assert store.state(task) is TaskState.PENDING
+
+
+def test_a_signal_before_the_wait_is_kept(store: Store) -> None:
+    [task] = store.submit()
+    send(store, task, 7)
+    assert store.state(task) is TaskState.PENDING
+    store.claim()
+    assert steps(store, task).load().records.keys() == {NAME}
+    assert wait(store, task) is StepKind.SIGNAL
+    assert signal_of(store, task)[1] == 7
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_signal_that_comes_while_the_attempt_ends_is_not_missed(store: Store, late: bool) -> None:
+    """Between the storing of the wait and the report of the attempt, or just before its time-out is stored."""
+    [task] = store.submit()
+    store.claim()
+    assert wait(store, task) is StepKind.WAIT
+    send(store, task, 7)
+    if late:
+        assert end_wait(store, task, "t1") is StepKind.SIGNAL
+        return
+    assert suspend(store, task) == 1
+    assert store.state(task) is TaskState.PENDING
+    assert store.claim(token="t2") == [task]
+    assert signal_of(store, task)[1] == 7
+
+
+def test_a_signal_is_given_once(store: Store, task: str) -> None:
+    send(store, task, {"a": 1, "b": [2]})
+    before = store.snapshot()
+    send(store, task, {"b": [2], "a": 1})
+    assert store.snapshot() == before
+    with pytest.raises(IllegalTransition, match="already has it, with other data: use another name"):
+        send(store, task, {"a": 1})
+    assert store.snapshot() == before
+    store.queues.cancel(task, "not needed")
+    send(store, task, {"a": 1, "b": [2]})  # the answer to the first time may have been lost
+    with pytest.raises(IllegalTransition, match="the task has ended"):
+        send(store, task, 1, "other")
+
+
+def test_a_timeout_is_final_until_the_dead_letter_is_requeued(store: Store, task: str) -> None:
+    store.clock.now_us += HOUR
+    store.scripts.call("promote", "normal", 10, "", "")
+    assert store.claim(token="t2") == [task]
+    assert end_wait(store, task, "t2") is StepKind.TIMEOUT
+    with pytest.raises(IllegalTransition, match="its time-out has passed, so the task no longer waits for it"):
+        send(store, task)
+    assert steps(store, task, "t2").load().records.keys() == {NAME}
+    store.report(task, "failed", "t2")
+    with pytest.raises(IllegalTransition, match="the task has ended"):
+        send(store, task)
+    requeue(store.scripts, [task])
+    assert store.claim(token="t3") == [task]
+    assert steps(store, task, "t3").load().records == {}
+    send(store, task, 7)
+    assert wait(store, task, "t3") is StepKind.SIGNAL
+
+
+def test_signals_are_bounded_as_steps_are(store: Store, task: str) -> None:
+    store.queues.step_limits = (2, 1000)
+    with pytest.raises(IllegalTransition, match="exceed MAX_STEPS_BYTES"):
+        send(store, task, "x" * 1000)
+    send(store, task, 1, "second")
+    with pytest.raises(IllegalTransition, match="as many steps as MAX_STEPS allows"):
+        send(store, task, 1, "third")
+    send(store, task, "x" * 100)
+    found: dict[bytes, bytes] = store.redis.hgetall(keys.rq_job(task))  # type: ignore[assignment]
+    sizes = [len(value) for name, value in found.items() if name.startswith(b"step:")]
+    assert found[b"steps"] == b"%d %d" % (len(sizes), sum(sizes))
+    assert len(sizes) == 2
+
+
+def test_a_signal_needs_a_task_and_a_name(store: Store, task: str) -> None:
+    with pytest.raises(TaskNotFound):
+        send(store, "unknown")
+    for name in ("", ".x", "a:b", "x" * 91):
+        with pytest.raises(ValueError, match="is not a name of a signal"):
+            send(store, task, 1, name)
+
+
+def test_running_a_waiting_task_now_does_not_end_its_wait(store: Store, task: str) -> None:
+    store.queues.run_now(task)
+    assert store.claim(token="t2") == [task]
+    assert read_step(NAME, steps(store, task, "t2").load().records[NAME]).kind is StepKind.WAIT
+    assert suspend(store, task, "t2") == 1
+    send(store, task)
+    assert store.state(task) is TaskState.PENDING
+
+
+def test_a_signal_is_taken_by_a_full_redis(store: Store, task: str) -> None:
+    store.redis.config_set("maxmemory", 1)
+    try:
+        send(store, task)
+    finally:
+        store.redis.config_set("maxmemory", 0)
+    assert store.state(task) is TaskState.PENDING
+
+
+def test_quotes_in_names_of_senders_and_in_data_are_read_back(store: Store, task: str) -> None:
+    data = {"value": '"value":1}', "\\": "ä\n"}
+    store.queues.signal(task, "approval", data, 'a "quoted" sender ,"value":')
+    assert signal_of(store, task) == (StepKind.SIGNAL, data, 'a "quoted" sender ,"value":')
+    store.queues.signal(task, "approval", data, "another")
+    [found] = store.records.get(task).steps
+    assert found.size == len(json.dumps(data, sort_keys=True, separators=(",", ":")))

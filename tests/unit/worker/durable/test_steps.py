@@ -1,0 +1,200 @@
+"""Steps in local mode: as in a worker, but for lost workers."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskqueue import LocalClient, sleep, sleep_until, step, wait_for
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.task import TaskState
+from tests.support.handlers_durable import calls
+
+MODULES = ["tests.support.handlers_durable"]
+
+
+@pytest.fixture
+def local() -> LocalClient:
+    return LocalClient(MODULES, settings=Settings())
+
+
+@pytest.mark.parametrize("kind", ["walk", "walk-async", "walk-threads"])
+def test_a_finished_step_is_not_repeated_by_a_retry(local: LocalClient, tmp_path: Path, kind: str) -> None:
+    names = ["a", "b"]
+    task = local.get(local.submit(kind, {"folder": str(tmp_path), "names": names, "fails": 2}).task_id)
+    assert task.result == [{"name": name, "calls": 1} for name in names]
+    assert [calls(tmp_path, name) for name in names] == [1, 1]
+    assert [(each.name, each.kind, each.attempt, each.tries) for each in task.steps] == [
+        ("a", "result", 1, 1),
+        ("b", "result", 1, 1),
+    ]
+    assert task.steps[0].size_bytes == len('{"name":"a","calls":1}')
+    assert len(task.attempts) == 3
+
+
+def test_steps_of_coroutines_may_run_at_a_time(local: LocalClient, tmp_path: Path) -> None:
+    names = [str(number) for number in range(20)]
+    assert local.result(local.submit("at-once", {"folder": str(tmp_path), "names": names}).task_id)
+    assert {calls(tmp_path, name) for name in names} == {1}
+
+
+@pytest.mark.parametrize("kind", ["values", "values-async"])
+def test_stable_values_are_those_of_the_first_attempt(local: LocalClient, kind: str) -> None:
+    task = local.get(local.submit(kind, {}).task_id)
+    assert task.attempts[0].error is not None
+    assert str(task.result[:3])[1:-1] in task.attempts[0].error.message
+    assert kind != "values" or task.result[3] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["tries", "tries-async"])
+@pytest.mark.parametrize(("fails", "retries", "state"), [(2, 2, "completed"), (3, 2, "failed"), (1, 0, "failed")])
+def test_a_step_has_retries_of_its_own(
+    local: LocalClient, tmp_path: Path, kind: str, fails: int, retries: int, state: str
+) -> None:
+    data = {"folder": str(tmp_path), "fails": fails, "retries": retries}
+    task = local.get(local.submit(kind, data).task_id)
+    assert task.status == state
+    assert calls(tmp_path, "call") == min(fails, retries) + 1
+    if state == "completed":
+        assert [each.tries for each in task.steps] == [fails + 1]
+    else:
+        assert task.error is not None
+        assert (task.error.type, task.error.message) == ("ConnectionError", f"call {retries + 1}")
+        assert task.error.traceback is not None
+        assert task.error.traceback.rstrip().splitlines()[-3].strip().startswith("File")
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_an_error_to_give_up_on_is_the_end_of_a_step(local: LocalClient, tmp_path: Path, caught: bool) -> None:
+    task = local.get(local.submit("declined", {"folder": str(tmp_path), "caught": caught}).task_id)
+    assert calls(tmp_path, "charge") == 1
+    message = "step 'charge' failed with Declined: no funds"
+    if caught:
+        assert (task.result, len(task.attempts)) == (message, 2)
+    else:
+        assert task.status is TaskState.FAILED
+        assert task.error is not None
+        assert (task.error.type, task.error.message, len(task.attempts)) == ("StepFailed", message, 1)
+    assert [each.kind for each in task.steps] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words", "attempts"),
+    [
+        ("twice", "DuplicateStep", "two steps with the name 'a': give each its own name", 1),
+        ("name", "ValueError", "1 to 100 characters out of", 4),
+        ("large", "ResultTooLarge", "the result of step 'a' has 2000002 bytes as JSON", 1),
+        ("no json", "ResultNotSerializable", "step 'a' returned object, which has no JSON form", 1),
+        ("retries", "ValueError", "step 'a': retries and retry_delay must be at least 0, got -1", 4),
+    ],
+)
+def test_misuse_is_an_error_that_says_what_to_change(
+    local: LocalClient, how: str, error: str, words: str, attempts: int
+) -> None:
+    task = local.get(local.submit("misused", {"how": how}).task_id)
+    assert task.error is not None
+    assert (task.error.type, len(task.attempts)) == (error, attempts)
+    assert words in task.error.message
+
+
+def test_outside_of_a_task_a_step_only_calls_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async def wait() -> Any:
+        return await step("double", double, 21)
+
+    assert step("add", lambda a, b: a + b, 1, b=2) == 3
+    assert asyncio.run(wait()) == 42
+
+
+@pytest.mark.parametrize("kind", ["nap-between", "nap-between-threads", "nap-between-async"])
+def test_a_task_continues_after_its_sleep(local: LocalClient, tmp_path: Path, kind: str) -> None:
+    task = local.get(local.submit(kind, {"folder": str(tmp_path), "seconds": 3600}).task_id)
+    assert task.result == [{"name": "first", "calls": 1}, {"name": "second", "calls": 1}, 2, 0]
+    assert calls(tmp_path, "finally") == 2
+    assert calls(tmp_path, "swallowed") == 0
+    first, second = task.attempts
+    assert (first.outcome, second.outcome, task.retry_count) == ("interrupted", "completed", 0)
+    assert first.error is not None
+    assert first.error.type == "TaskSuspended"
+    assert "sleeps in step 'pause', until " in first.error.message
+    assert first.started_at is not None
+    assert second.started_at is not None
+    assert timedelta(seconds=3600) <= second.started_at - first.started_at < timedelta(seconds=3610)
+    assert [(each.name, each.kind) for each in task.steps] == [
+        ("first", "result"),
+        ("pause", "sleep"),
+        ("second", "result"),
+    ]
+
+
+def test_sleeps_at_a_time_are_one(local: LocalClient) -> None:
+    task = local.get(local.submit("nap-in-group", {}).task_id)
+    assert task.result == "awake"
+    assert len(task.attempts) in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("naive", "sleep_until needs a time with a time zone"),
+        ("negative", "has to last from 0 to 31622400 seconds (MAX_DELAY), got -1"),
+        ("long", "has to last from 0 to 31622400 seconds (MAX_DELAY), got 34560000"),
+        ("past", None),
+    ],
+)
+def test_what_cannot_be_slept_is_an_error(local: LocalClient, how: str, words: str | None) -> None:
+    task = local.get(local.submit("nap-wrong", {"how": how}).task_id)
+    if words is None:
+        assert (task.status, len(task.attempts)) == ("completed", 1)
+    else:
+        assert task.error is not None
+        assert words in task.error.message
+
+
+def test_sleeps_cost_no_retry(local: LocalClient, tmp_path: Path) -> None:
+    task = local.get(local.submit("fails-then-naps", {"folder": str(tmp_path)}).task_id)
+    assert [each.outcome for each in task.attempts] == ["failed", "interrupted", "failed"]
+    assert task.status == "failed"
+
+
+def test_outside_of_a_task_sleeping_takes_no_time() -> None:
+    async def wait() -> None:
+        await sleep(3600)
+        await sleep_until(datetime(2100, 1, 1, tzinfo=UTC))
+
+    asyncio.run(wait())
+    sleep(3600)
+
+
+@pytest.mark.parametrize("kind", ["approve", "approve-threads", "approve-async"])
+def test_a_signal_of_local_mode_is_there_or_never_comes(local: LocalClient, tmp_path: Path, kind: str) -> None:
+    data = {"folder": str(tmp_path), "within": 3600}
+    assert local.result(local.submit(kind, data).task_id) == ["too late", 2, 0]
+    local.signals["approval"] = {"by": "Ann"}
+    task = local.get(local.submit(kind, {"folder": str(tmp_path)}).task_id)
+    assert task.result == [{"by": "Ann"}, 1, 0]
+    assert [(each.name, each.kind) for each in task.steps] == [
+        ("ask", "result"),
+        ("signal:approval", "signal"),
+        ("tell", "result"),
+    ]
+
+
+def test_a_signal_that_never_comes_makes_a_dead_letter(local: LocalClient) -> None:
+    task = local.get(local.submit("approved-or-dead", {}).task_id)
+    assert task.error is not None
+    assert (task.error.type, task.error.message) == ("SignalTimeout", "signal 'approval' did not arrive in time")
+    assert [each.outcome for each in task.attempts] == ["interrupted", "failed"]
+
+
+def test_outside_of_a_task_nothing_can_be_waited_for() -> None:
+    with pytest.raises(RuntimeError, match="works only inside a task: test the handler with LocalClient"):
+        wait_for("approval")
+    with pytest.raises(ValueError, match="cannot begin with 'signal:'"):
+        step("signal:approval", int)

@@ -1,0 +1,23 @@
+"""Durable functions: steps of a handler that are stored, and not repeated when its task runs again."""
+
+from taskqueue.worker.durable.children import Children, gather, start_children
+from taskqueue.worker.durable.emitting import emit
+from taskqueue.worker.durable.resuming import resumable
+from taskqueue.worker.durable.sleeping import sleep, sleep_until
+from taskqueue.worker.durable.steps import stable_id, stable_now, stable_random, step
+from taskqueue.worker.durable.waiting import wait_for
+
+__all__ = [
+    "Children",
+    "emit",
+    "gather",
+    "resumable",
+    "sleep",
+    "sleep_until",
+    "stable_id",
+    "stable_now",
+    "stable_random",
+    "start_children",
+    "step",
+    "wait_for",
+]

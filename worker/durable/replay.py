@@ -1,0 +1,169 @@
+"""The steps of one attempt: those that earlier attempts have stored, and the names that this one has used."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from taskqueue.shared.domain.clock import monotonic_us
+from taskqueue.shared.domain.decode import UNREADABLE
+from taskqueue.shared.domain.step import STEP_NAME, Step, StepKind, encode_step, read_step
+from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StoreUnavailable
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
+from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost
+
+if TYPE_CHECKING:
+    from taskqueue.shared.redis.scripts import Scripts
+    from taskqueue.worker.executors.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds between tries while Redis is away."""
+
+
+class Replay:
+    """Finds and stores the steps of an attempt; may be used by several threads of its handler.
+
+    While Redis is away it waits: the worker ends the attempt when its lease cannot be kept.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        recorder: Recorder,
+        encode: Callable[[object, str, str], bytes],
+        longest_sleep: timedelta,
+        attempt: int,
+        is_async: bool,
+    ) -> None:
+        """`encode` returns the JSON of a value, as `Outcomes.json`."""
+        self.steps = steps
+        self.recorder = recorder
+        self.encode = encode
+        self.longest_sleep = longest_sleep
+        self.attempt = attempt
+        self.is_async = is_async
+        self._lock = threading.Lock()
+        self._names: set[str] = set()
+        self._records: dict[str, bytes] | None = None
+        self._clock_offset_us = 0
+        self._chunks = 0
+        self._is_full = False
+
+    def begin(self, name: str) -> Step | None:
+        """Takes the name of a step for this attempt; returns the step if it is stored.
+
+        Raises ValueError for a name that cannot be one, DuplicateStep for one that this attempt has used, LeaseLost.
+        """
+        if not STEP_NAME.fullmatch(name):
+            raise ValueError(
+                f"the name of a step is 1 to 100 characters out of A-Z a-z 0-9 . _ : -, got {str(name)[:110]!r}"
+            )
+        with self._lock:
+            if name in self._names:
+                raise DuplicateStep(
+                    f"this attempt has two steps with the name {name!r}: give each its own name, for example with "
+                    "the id of what it works on"
+                )
+            self._names.add(name)
+            if self._records is None:
+                stored = self._call(self.steps.load)
+                self._records = dict(stored.records)
+                self._clock_offset_us = stored.now_us - monotonic_us()
+            record = self._records.get(name)
+        return self._read(name, record) if record is not None else None
+
+    def now_us(self) -> int:
+        """Returns the time by Redis' clock, in microseconds."""
+        return monotonic_us() + self._clock_offset_us
+
+    def save(
+        self, name: str, kind: StepKind, value: object, started_us: int, tries: int = 1, ended_us: int | None = None
+    ) -> Step:
+        """Stores a step and returns it as every later attempt finds it.
+
+        Raises LeaseLost, TooManySteps, ResultNotSerializable and ResultTooLarge.
+        """
+        record = self._record(name, kind, value, started_us, self.now_us() if ended_us is None else ended_us, tries)
+        return self._stored(name, lambda: self.steps.save(name, record))
+
+    def checkpoint(self, name: str, value: object, started_us: int) -> bool:
+        """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
+        record = self._record(name, StepKind.CHECKPOINT, value, started_us, self.now_us(), tries=1)
+        return self._call(lambda: self.steps.checkpoint(name, record))
+
+    def start_children(self, name: str, group: str, children: Sequence[PreparedChild]) -> Step:
+        """Stores the step that starts children together with them. Raises as `save`, TooManyChildren and QueueFull."""
+        now_us = self.now_us()
+        record = self._record(name, StepKind.RESULT, [str(each[0]) for each in children], now_us, now_us, tries=1)
+        return self._stored(name, lambda: self.steps.start_children(name, record, group, children))
+
+    def _stored(self, name: str, store: Callable[[], bytes]) -> Step:
+        failpoint("step.computed")
+        record = self._call(store)
+        failpoint("step.stored")
+        return self._read(name, record)
+
+    def emit(self, chunk: object) -> None:
+        """Appends a chunk of output. Raises LeaseLost, ResultNotSerializable and ResultTooLarge."""
+        json = self.encode(chunk, "emit", "a chunk of output")
+        with self._lock:
+            self._chunks += 1
+            number = self._chunks
+            stored = self._call(lambda: self.steps.emit(self.attempt, number, json))
+            if not stored and not self._is_full:
+                log.warning(
+                    "the output has reached MAX_OUTPUT_BYTES: chunk %d and those behind it are left out", number
+                )
+                self._is_full = True
+
+    def _record(self, name: str, kind: StepKind, value: object, started_us: int, ended_us: int, tries: int) -> bytes:
+        json = self.encode(value, f"step {name!r}", f"the result of step {name!r}")
+        return encode_step(kind, json, attempt=self.attempt, started_us=started_us, ended_us=ended_us, tries=tries)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return function()
+            except LeaseEnded as error:
+                raise LeaseLost(str(error)) from error
+            except StoreUnavailable as error:
+                if self.recorder.ended:
+                    raise LeaseLost("the attempt has ended") from error
+                log.warning("steps cannot be read or stored, trying again in %g s: %s", pause, error)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    @staticmethod
+    def _read(name: str, record: bytes) -> Step:
+        try:
+            return read_step(name, record)
+        except UNREADABLE as error:
+            raise CorruptRecord(f"the stored step {name!r} cannot be read: {error}") from error
+
+
+def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int) -> Steps:
+    """Returns the steps of a task on the connection of this process for steps."""
+    from taskqueue.worker.durable import children
+
+    return RedisSteps(
+        _scripts(), task_id, token, most=most, most_bytes=most_bytes, most_output=most_output, children=children
+    )
+
+
+@cache
+def _scripts() -> Scripts:
+    from taskqueue.shared.config.settings import load
+    from taskqueue.shared.redis.client import connect
+    from taskqueue.shared.redis.scripts import Scripts
+
+    return Scripts(connect(load().store_url, name="steps"))

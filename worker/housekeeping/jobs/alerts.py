@@ -1,0 +1,145 @@
+"""alerts: judges the system by the rules, on the leader only, and sends what is new.
+
+What is found is recorded together with the messages about it, then they are sent, then this is recorded. A leader that
+dies in between is followed by one that sends the rest: a message that was sent and not recorded is sent again, with the
+same id.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from taskqueue.shared.alerts.observation import Observation, Observer
+from taskqueue.shared.alerts.rules import Thresholds, alerts
+from taskqueue.shared.alerts.standing import Outcome, judge
+from taskqueue.shared.alerts.store import AlertStore, LoggedAlert, Message
+from taskqueue.shared.domain.clock import instant_us, to_us
+from taskqueue.shared.domain.quiet_hours import QuietHours
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.alert_channels import Channel, SendingFailed
+from taskqueue.worker.housekeeping.registry import RunResult
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
+GIVE_UP = timedelta(days=1)
+MOST = 200
+"""Alerts that are kept apart; of more, the least severe are left out."""
+
+
+class Alerts:
+    """Evaluates the rules and delivers messages."""
+
+    name = "alerts"
+
+    def __init__(
+        self,
+        observer: Observer,
+        store: AlertStore,
+        channels: Sequence[Channel],
+        thresholds: Thresholds,
+        *,
+        patience: timedelta,
+        quiet_hours: QuietHours | None,
+        interval: timedelta,
+    ) -> None:
+        self.observer = observer
+        self.store = store
+        self.channels = channels
+        self.thresholds = thresholds
+        self.patience = patience
+        self.quiet_hours = quiet_hours
+        self.interval = interval
+
+    def run(self, held: HeldLock) -> RunResult:
+        now = self.observer.observe()
+        outcome = self._judge(now)
+        held.check()
+        if outcome.changes:
+            new = self._messages(outcome, instant_us(now.at))
+            log_ = _entries(outcome, instant_us(now.at))
+            self.store.write(held.fencing_token, outcome.changes, {each.id: each for each in new}, log_)
+            _log(outcome)
+            if new:
+                failpoint("alerts.noted")
+        self._send(held, instant_us(now.at))
+        return RunResult(len(outcome.fired) + len(outcome.resolved))
+
+    def _judge(self, now: Observation) -> Outcome:
+        quiet = self.quiet_hours is not None and self.quiet_hours.cover(now.at)
+        found = alerts(now, self.thresholds)[:MOST]
+        return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet)
+
+    def _messages(self, outcome: Outcome, now_us: int) -> list[Message]:
+        """Returns one message for each channel about all that is new."""
+        if not outcome.fired and not outcome.resolved:
+            return []
+        return [
+            Message(
+                id=secrets.token_hex(16),
+                channel=channel.name,
+                fired=tuple(outcome.fired),
+                resolved=tuple(outcome.resolved),
+                made_at=now_us,
+            )
+            for channel in self.channels
+        ]
+
+    def _send(self, held: HeldLock, now_us: int) -> None:
+        """Sends the messages of each channel in their order; after a failure the rest of it waits for another try."""
+        channels, blocked = {channel.name: channel for channel in self.channels}, set()
+        for message in self.store.messages():
+            held.check()
+            channel = channels.get(message.channel)
+            if channel is None:  # it is no longer configured
+                self.store.write(held.fencing_token, messages={message.id: None})
+            elif channel.name not in blocked and (
+                message.next_try > now_us or not self._sent(channel, message, held, now_us)
+            ):
+                blocked.add(channel.name)
+
+    def _sent(self, channel: Channel, message: Message, held: HeldLock, now_us: int) -> bool:
+        """Tries to send a message; returns False when it is to be tried again."""
+        try:
+            channel.send(message)
+        except SendingFailed as error:
+            again = self._after_failure(message, now_us)
+            log.log(
+                logging.WARNING if again else logging.ERROR,
+                "alerts could not be sent by %s: %s; %s",
+                channel.name,
+                error,
+                "will be tried again" if again else "given up after a day",
+            )
+            self.store.write(held.fencing_token, messages={message.id: again})
+            return again is None
+        failpoint("alerts.sent")
+        self.store.write(held.fencing_token, messages={message.id: None})
+        return True
+
+    def _after_failure(self, message: Message, now_us: int) -> Message | None:
+        if now_us - message.made_at > to_us(GIVE_UP):
+            return None
+        pause = min(to_us(FIRST_PAUSE) * 2 ** min(message.failures, 10), to_us(LONGEST_PAUSE))
+        return replace(message, failures=message.failures + 1, next_try=now_us + pause)
+
+
+def _entries(outcome: Outcome, now_us: int) -> list[LoggedAlert]:
+    """Returns what the log gets."""
+    both = ((each, is_over) for is_over in (False, True) for each in (outcome.resolved if is_over else outcome.fired))
+    return [
+        LoggedAlert(name=each.name, title=each.title, advice=each.advice, link=each.link, resolved=is_over, at=now_us)
+        for each, is_over in both
+    ]
+
+
+def _log(outcome: Outcome) -> None:
+    for each in outcome.fired:
+        log.warning("alert %s: %s", each.name, each.title, extra={"alert": each.name, "level_of_alert": each.level})
+    for each in outcome.resolved:
+        log.info("alert %s resolved: %s", each.name, each.title, extra={"alert": each.name})

@@ -1,0 +1,103 @@
+"""history: stores ended tasks in the database of the history, and removes there what is past its retention."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import HistoryUnavailable, IncompatibleSchema
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.history.feeding import Feeder
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.unarchived import EndedTask, Unarchived
+from taskqueue.worker.housekeeping.registry import RunResult
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+REMOVED_AT_ONCE = 1000
+BETWEEN_REMOVALS = 60.0
+LONG_AGO = timedelta(minutes=5)
+"""Lag from which the job works without pauses."""
+SHARE = 0.15
+"""Part of the time that the job works before that: workers that drain a queue need the processors more."""
+
+
+class History(Collector):
+    """Moves ends from Redis to the database. While the database is away they wait in Redis, and nothing else does."""
+
+    name = "history"
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        feeder: Feeder,
+        retention: Mapping[TaskState, timedelta],
+        interval: timedelta,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.scripts = scripts
+        self.unarchived = Unarchived(scripts)
+        self.feeder = feeder
+        self.retention = retention
+        self.interval = interval
+        self.pause = pause
+        self.stored = 0
+        self.removed = 0
+        self.failures = 0
+        self.error = ""
+        self.remove_at = 0.0
+
+    def run(self, held: HeldLock) -> RunResult:
+        held.check()
+        began = time.monotonic()
+        ends = self.unarchived.take(BATCH, held.fencing_token, self.error)
+        try:
+            if ends:
+                self.stored += self.feeder.store(ends)
+            self._remove_old()
+        except (HistoryUnavailable, IncompatibleSchema) as error:
+            return self._failed(error)
+        self.error = ""
+        failpoint("history.stored")
+        if ends:
+            self.unarchived.done(ends, held.fencing_token)
+        if self._lag(ends) < LONG_AGO:
+            self.pause(min(1.0, (time.monotonic() - began) * (1 / SHARE - 1)))
+        return RunResult(len(ends), more=len(ends) == BATCH)
+
+    def _failed(self, error: Exception) -> RunResult:
+        """Counts and shows an error; it is not one of housekeeping, whose other jobs and health do not depend on it."""
+        if not self.error:
+            log.error("the history cannot be stored; ended tasks wait in Redis: %s", error)
+        self.failures += 1
+        self.error = str(error)
+        return RunResult()
+
+    def _lag(self, ends: list[EndedTask]) -> timedelta:
+        return instant(self.scripts.now_us()) - instant(float(ends[0].score)) if ends else timedelta()
+
+    def _remove_old(self) -> None:
+        if time.monotonic() < self.remove_at:
+            return
+        removed = self.feeder.prune(self.retention, self.scripts.now_us(), REMOVED_AT_ONCE)
+        self.removed += removed
+        if removed < REMOVED_AT_ONCE:
+            self.remove_at = time.monotonic() + BETWEEN_REMOVALS
+
+    def collect(self) -> Iterable[Metric]:
+        for name, text, value in (
+            ("stored", "Ended tasks stored in the history.", self.stored),
+            ("removed", "Ended tasks removed from the history at the end of their retention.", self.removed),
+            ("unreadable", "Ended tasks left out of the history: unreadable.", self.feeder.unreadable),
+            ("failures", "Runs in which the database of the history could not be used.", self.failures),
+        ):
+            yield CounterMetricFamily(f"taskqueue_history_{name}", text, value)

@@ -1,0 +1,108 @@
+"""outage: sends an alert when Redis does not answer or takes no writes, which no state in Redis can be about.
+
+Runs on every instance, and the one that led when Redis last answered sends: what was sent is in its memory only.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from taskqueue.shared.alerts.rules import Level
+from taskqueue.shared.alerts.standing import Standing
+from taskqueue.shared.alerts.store import Message
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.stores.locks import HeldLock, unanswered
+from taskqueue.worker.housekeeping.alert_channels import Channel, SendingFailed
+from taskqueue.worker.housekeeping.locking import Leadership
+from taskqueue.worker.housekeeping.registry import RunResult
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+log = logging.getLogger(__name__)
+
+
+class Outage:
+    """Asks Redis for a sign of life."""
+
+    name = "outage"
+
+    def __init__(
+        self,
+        redis: Redis,
+        leadership: Leadership,
+        channels: Sequence[Channel],
+        *,
+        instance: str,
+        patience: timedelta,
+        interval: timedelta,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.redis = redis
+        self.leadership = leadership
+        self.channels = channels
+        self.instance = instance
+        self.patience = patience
+        self.interval = interval
+        self.monotonic = monotonic
+        self.led = False
+        self.since: float | None = None
+        self.notified: list[Channel] = []
+        self.alert = self._unreachable()
+
+    def run(self, held: HeldLock) -> RunResult:
+        """Raises the driver's error while Redis does not answer."""
+        try:
+            role = text(self.redis.role()[0])
+        except unanswered():
+            self._away(self._unreachable())
+            raise
+        if role == "slave":
+            self._away(self._read_only())
+            return RunResult()
+        self.since, self.led = None, self.leadership.leads()
+        self.notified = [channel for channel in self.notified if not self._send(channel, over=True)]
+        return RunResult()
+
+    def _away(self, alert: Standing) -> None:
+        if not self.notified:  # its end is sent for the alert that was sent
+            self.alert = alert
+        now = self.monotonic()
+        self.since = self.since if self.since is not None else now
+        if self.led and now - self.since >= self.patience.total_seconds():
+            waiting = [channel for channel in self.channels if channel not in self.notified]
+            self.notified += [channel for channel in waiting if self._send(channel, over=False)]
+
+    def _unreachable(self) -> Standing:
+        return Standing(
+            name="TaskQueueRedisUnreachable",
+            level=Level.DANGER,
+            title=f"Redis does not answer housekeeper {self.instance}",
+            advice="No task is accepted, and none is started. Check Redis, its machine and the network.",
+            link="",
+            since=0,
+        )
+
+    def _read_only(self) -> Standing:
+        return replace(
+            self._unreachable(),
+            name="TaskQueueRedisReadOnly",
+            title=f"Redis takes no writes of housekeeper {self.instance}: it is a replica",
+            advice="No task is accepted, and none is started. Point REDIS_URL at the primary.",
+        )
+
+    def _send(self, channel: Channel, over: bool) -> bool:
+        fired, resolved = ((), (self.alert,)) if over else ((self.alert,), ())
+        message = Message(id=secrets.token_hex(16), channel=channel.name, fired=fired, resolved=resolved, made_at=0)
+        try:
+            channel.send(message)
+        except SendingFailed as error:
+            log.warning("the outage of Redis could not be sent by %s: %s", channel.name, error)
+            return False
+        return True

@@ -1,0 +1,135 @@
+"""payloads: removes from the payload store what no task needs any longer."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from taskqueue.shared.domain.payload import task_of
+from taskqueue.shared.errors import HistoryUnavailable, PayloadUnavailable
+from taskqueue.shared.failpoints import failpoint
+from taskqueue.shared.redis.client import raw, translated
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.shared.stores.payloads import PayloadStore, tasks_on_record
+from taskqueue.worker.housekeeping.registry import RunResult
+
+if TYPE_CHECKING:
+    from taskqueue.shared.history.reading import History
+
+log = logging.getLogger(__name__)
+
+BATCH = 500
+GRACE = timedelta(hours=1)
+"""How long an object is kept in any case: it is written before the task that it belongs to is stored."""
+MARK = "taskqueue"
+"""The object that names the data in Redis to which a store belongs."""
+
+
+class NotOurs(PayloadUnavailable):
+    """The payload store belongs to other data."""
+
+
+class Payloads(Collector):
+    """Walks over all objects, some in each run, and deletes those whose task is neither in Redis nor in the history.
+
+    An object that cannot be deleted is found again by the next pass, and so is one whose submission died.
+    """
+
+    name = "payloads"
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        store: PayloadStore,
+        history: History | None,
+        interval: timedelta,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.scripts = scripts
+        self.store = store
+        self.history = history
+        self.interval = interval
+        self.clock = clock
+        self.objects: Iterator[tuple[str, float]] | None = None
+        """What is left of the current pass."""
+        self.removed = 0
+        self.failures = 0
+        self.error = ""
+
+    def run(self, held: HeldLock) -> RunResult:
+        held.check()
+        try:
+            result = self._step(held)
+        except (PayloadUnavailable, HistoryUnavailable) as error:
+            return self._failed(error)
+        self.error = ""
+        return result
+
+    def _step(self, held: HeldLock) -> RunResult:
+        if self.objects is None:
+            self._demand_ours()
+            self.objects = self.store.objects()
+        found = list(islice(self.objects, BATCH))
+        latest = self.clock() - GRACE.total_seconds()
+        removed = self._remove(held, [name for name, written in found if written < latest])
+        if len(found) < BATCH:
+            self.objects = None
+        return RunResult(removed, more=len(found) == BATCH)
+
+    def _remove(self, held: HeldLock, names: Iterable[str]) -> int:
+        tasks = {name: task_id for name in names if (task_id := task_of(name))}
+        if not tasks:
+            return 0
+        kept = tasks_on_record(self.scripts, set(tasks.values()))
+        if self.history and (gone := set(tasks.values()) - kept):
+            kept |= self.history.known(gone)
+        held.check()
+        unneeded = [name for name, task_id in tasks.items() if task_id not in kept]
+        for name in unneeded:
+            self.store.delete(name)
+            self.removed += 1
+            failpoint("housekeeper.between-batches")
+        return len(unneeded)
+
+    def _demand_ours(self) -> None:
+        """Marks a new store as one of this data. Raises NotOurs for a store of other data.
+
+        Data that was lost, or belongs to another system, knows none of the tasks: all would be deleted.
+        """
+        key = self.scripts.keys.PAYLOAD_STORE
+        with translated():
+            self.scripts.redis.set(key, secrets.token_hex(16), nx=True)
+            ours = raw(self.scripts.redis.get(key))
+        theirs = self.store.get(MARK)
+        if theirs is None:
+            self.store.put(MARK, ours)
+        elif theirs != ours:
+            raise NotOurs(
+                f"the object {MARK!r} of the payload store names other data in Redis: give each system a store of its "
+                "own; if Redis has lost its data for good, delete this object, and the next pass removes all payloads "
+                "that no task needs"
+            )
+
+    def _failed(self, error: Exception) -> RunResult:
+        """Counts and shows an error; it is not one of housekeeping, whose other jobs and health do not depend on it."""
+        if not self.error:
+            log.error("payloads that no task needs cannot be removed: %s", error)
+        self.objects = None
+        self.failures += 1
+        self.error = str(error)
+        return RunResult()
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily("taskqueue_payloads_removed", "Objects removed from the payload store.", self.removed)
+        yield CounterMetricFamily(
+            "taskqueue_payloads_failures", "Runs in which the payload store could not be used.", self.failures
+        )

@@ -1,0 +1,120 @@
+"""Makes tasks of the jobs that RQ programs enqueue into the queues of RQ_QUEUES."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+
+from redis.exceptions import RedisError
+
+from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.task import RQ_JOB_TYPE, new_task_id
+from taskqueue.shared.errors import TaskQueueError
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.worker.rq_jobs.arrivals import Arrivals
+
+log = logging.getLogger(__name__)
+
+AT_FIRST, ADOPTED_AT_ONCE = 20, 200
+"""Jobs for which an adoption brings ids of tasks: few, and many when the last ones were all needed."""
+AT_ONCE = 50
+MOST_ADOPTED = 1000
+"""Tasks of RQ jobs that have not ended: what waits beyond these stays in RQ's own queues."""
+IDLE = 0.1
+"""Seconds until queues where nothing arrived are read again, as jobs become due."""
+SETTLE = 0.2
+"""Seconds after which tasks that ended otherwise than by RQ's code are looked for."""
+LIMITS_AT_ONCE = 10
+"""Rate limits of RQ programs whose slots are looked at when ended tasks are looked for."""
+AFTER_AN_ERROR = 1.0
+_CALL = task_data.encode(RQ_JOB_TYPE, "@")
+_REFUSED = "JobRefused"
+"""The error of a job that may not be run, so that its callbacks may not be called either."""
+
+
+class Adopter:
+    """Adopts jobs in a thread of the worker until it drains or is stopped.
+
+    `queues` are RQ's, each with the queue of its tasks.
+    """
+
+    def __init__(self, scripts: Scripts, queues: Mapping[str, str], draining: Callable[[], bool]) -> None:
+        self.scripts = scripts
+        self.queues = queues
+        self.draining = draining
+        self._at_once = AT_FIRST
+        self._stopping = threading.Event()
+        self._arrived = threading.Event()
+        names = map(scripts.keys.rq_queue, queues)
+        self._arrivals = Arrivals(scripts.redis, names, self._arrived)
+        self._thread = threading.Thread(target=self._run, name="rq-adopter", daemon=True)
+
+    def start(self) -> None:
+        self._arrivals.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread, and gives jobs that did not start back to RQ's queues. Raises nothing."""
+        self._stopping.set()
+        self._arrivals.stop()
+        self._arrived.set()
+        self._thread.join(timeout=5)
+        try:
+            self.give_back()
+        except (RedisError, OSError, TaskQueueError) as error:
+            log.warning("jobs of RQ programs were not given back to their queues: %s", error)
+
+    def give_back(self) -> None:
+        """Removes the tasks that did not start; their jobs are in front of RQ's queues again."""
+        while self.scripts.call("rq_return", AT_ONCE) == AT_ONCE:
+            pass
+
+    def adopt(self) -> int:
+        """Adopts from each queue in turn, the first until it is empty; returns how many jobs became tasks."""
+        adopted, ids = 0, [new_task_id() for _ in range(self._at_once)]
+        for name, queue in self.queues.items():
+            if adopted := int(self.scripts.call("rq_adopt", name, queue, RQ_JOB_TYPE, _CALL, MOST_ADOPTED, *ids)):
+                break
+        self._at_once = ADOPTED_AT_ONCE if adopted >= AT_FIRST else AT_FIRST
+        return adopted
+
+    def settle(self) -> int:
+        """Writes to the jobs that their tasks ended in another way than by RQ's own code; returns how many did."""
+        ended = self.scripts.call("rq_ended", AT_ONCE)
+        for task_id, state, error in ended:
+            reason = _reason(text(state), error)
+            said = base64.b64encode(zlib.compress(reason.encode("utf-8", "backslashreplace")))
+            follow_up = "" if _REFUSED in reason.partition(":")[0] else new_task_id()
+            self.scripts.call("rq_fail", task_id, state, said, follow_up, RQ_JOB_TYPE, _CALL)
+        return len(ended)
+
+    def _run(self) -> None:
+        settled_at = 0.0
+        while not self._stopping.is_set():
+            try:
+                if time.monotonic() - settled_at > SETTLE:
+                    self.settle()
+                    self.scripts.call("rq_slots", LIMITS_AT_ONCE)
+                    settled_at = time.monotonic()
+                most = self._at_once
+                adopted = 0 if self.draining() else self.adopt()
+                if adopted < most:
+                    self._arrived.wait(IDLE)
+                    self._arrived.clear()
+            except (RedisError, OSError, TaskQueueError) as error:
+                log.warning("jobs of RQ programs are not taken: %s", error)
+                self._stopping.wait(AFTER_AN_ERROR)
+
+
+def _reason(state: str, error: bytes) -> str:
+    try:
+        about = json.loads(error)
+        return f"{about['type']}: {about['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"the task of this job was {state}"

@@ -1,0 +1,129 @@
+"""`taskqueue.rq-job`: runs one job of an RQ program. Loaded only where RQ_QUEUES names queues."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from redis import Redis
+from redis.exceptions import ConnectionError, TimeoutError
+from rq import Queue
+from rq.exceptions import AbandonedJobError
+from rq.job import Job, JobStatus
+from rq.version import VERSION
+
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.domain.task import RQ_JOB_TYPE
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.keys import with_prefix
+from taskqueue.worker.handlers.context import current_task
+from taskqueue.worker.handlers.hooks import ExecutorContext, executor_started
+from taskqueue.worker.handlers.registry import HandlerError, task
+from taskqueue.worker.rq_jobs.allowed import Allowed
+from taskqueue.worker.rq_jobs.checked_job import checked_job, read_job
+from taskqueue.worker.rq_jobs.claimed_job import ClaimedJob
+from taskqueue.worker.rq_jobs.plain_run import PlainRun
+from taskqueue.worker.rq_jobs.runner import JobRunner, NotRecorded, call_on_failure
+from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
+
+_NOT_AGAIN = frozenset(
+    each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)
+)
+"""SCHEDULED: RQ put the job back for a later retry before the executor died; it is a task of its own when it is due."""
+_KEY_PREFIX = load().key_prefix
+if Job.key_for("") != with_prefix(_KEY_PREFIX).rq_job(""):
+    raise HandlerError(f"RQ {VERSION} has no RQ_KEY_PREFIX: RQ_QUEUES with KEY_PREFIX={_KEY_PREFIX} needs RQ 3.0")
+_WRITTEN = b"-"
+"""The end of a job that RQ's code has written itself."""
+
+
+class Parts(NamedTuple):
+    connection: Redis
+    allowed: Allowed
+    started: StartedJobs
+
+
+@task(RQ_JOB_TYPE, retry={NotRecorded: [1, 2, 5, 10, 30, 60], Exception: None})
+def rq_job(job: str, queue: str, enqueued_at: str = "", description: str = "", *, died: bool = False) -> dict[str, Any]:
+    """Runs a job of an RQ program. Created by the adoption of the job, see RQ_QUEUES; with `died` after its death."""
+    attempt, parts = current_task(), _parts()
+    claimed = ClaimedJob(*attempt.rq_job) if attempt.rq_job else None
+    if claimed and not died and attempt.attempt == 1 and claimed.is_plain(enqueued_at):
+        checked = parts.allowed.check(claimed.record)
+        if checked.call[1] is None:
+            status = PlainRun(*parts, job, queue, claimed, checked).run(attempt)
+            return {"job": job, "status": status}
+    if attempt.recorder:
+        attempt.recorder.job_end = _WRITTEN
+    if died:
+        return _follow_up(parts, job, queue, enqueued_at)
+    return _run_by_rq(parts, job, queue, enqueued_at)
+
+
+def _run_by_rq(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str, Any]:
+    """Runs a job through RQ's own code."""
+    connection, allowed, _ = parts
+    record: Any = connection.hgetall(Job.key_for(job))
+    if reason := _why_not(record, enqueued_at):
+        if reason == _FINISHED:
+            _enqueue_dependents(parts, job, queue)
+        return {"job": job, "skipped": reason}
+    found = checked_job(connection, allowed, job, record)
+    rq_queue = Queue(queue, connection=connection, serializer=found.serializer)
+    attempt = current_task()
+    runner = JobRunner(attempt.worker, rq_queue, connection)
+    status = runner.run(found, rq_queue, is_first=attempt.attempt == 1)
+    return {"job": job, "status": status}
+
+
+def _follow_up(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str, Any]:
+    """Calls `on_failure` of a job whose processes died, as RQ does, and enqueues its dependents."""
+    connection, allowed, _ = parts
+    record: Any = connection.hgetall(Job.key_for(job))
+    if not record or (record.get(b"enqueued_at", b"").decode(), record.get(b"status")) != (enqueued_at, b"failed"):
+        return {"job": job, "skipped": "the job was deleted or enqueued again since"}
+    found = checked_job(connection, allowed, job, record)
+    latest = found.latest_result()
+    error = AbandonedJobError(latest.exc_string if latest else "")
+    try:
+        call_on_failure(found, error)
+    finally:
+        Queue(queue, connection=connection, serializer=found.serializer).enqueue_dependents(found)
+    return {"job": job, "status": "failed"}
+
+
+def _enqueue_dependents(parts: Parts, job: str, queue: str) -> None:
+    """Enqueues jobs that were found to depend on one when a report had written its end."""
+    connection, allowed, _ = parts
+    try:
+        if connection.exists(Job.dependents_key_for(job)):
+            found = read_job(connection, allowed, job)
+            Queue(queue, connection=connection, serializer=found.serializer).enqueue_dependents(found)
+    except (ConnectionError, TimeoutError) as error:
+        raise NotRecorded(f"Redis did not answer: {error}") from error
+
+
+@executor_started
+def watch_started_jobs(executor: ExecutorContext) -> None:
+    """Starts the thread that shows jobs as started."""
+    _parts().started.start()
+
+
+@cache
+def _parts() -> Parts:
+    settings = load()
+    connection = connect(settings.store_url, timeout=5, name="rq-job")
+    return Parts(connection, Allowed(settings.rq_allow, pickles=settings.rq_pickle), StartedJobs())
+
+
+_FINISHED = "the job is finished"
+
+
+def _why_not(record: dict[bytes, bytes], enqueued_at: str) -> str:
+    """Returns why a job is not run (again); "" when it is to be run."""
+    if not record:
+        return "the job was deleted"
+    if record.get(b"enqueued_at", b"").decode() != enqueued_at:
+        return "the job was enqueued again since"
+    status = record.get(b"status", b"")
+    return f"the job is {status.decode()}" if status in _NOT_AGAIN else ""
