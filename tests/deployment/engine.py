@@ -12,7 +12,18 @@ from typing import Any
 
 from tests.support.harness import ROOT
 
-PORTS = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686}
+PORTS = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "loki": 3100, "inbox": 8025}
+SIGN_IN = """\
+jar=$(mktemp)
+trap 'rm -f "$jar"' EXIT
+follow() { curl -s -m 30 -L -b "$jar" -c "$jar" -k --resolve identity:8080:127.0.0.1 "$@"; }
+start='http://127.0.0.1:5001/sign-in/oidc?next=/queues'
+next=$(curl -s -m 15 -b "$jar" -c "$jar" -o /dev/null -w '%{redirect_url}' "$start")
+next=${next#https://identity:8080}
+login=(--data-urlencode "username=$1" --data-urlencode "password=$2" --data-urlencode "next=$next")
+follow -G https://identity:8080/login "${login[@]}"
+"""
+"""Signs in as a browser does: from the dashboard to the identity provider and back, to the page of the queues."""
 
 
 class CommandFailed(AssertionError):
@@ -95,6 +106,10 @@ class Engine:
         done = self._run([*self.beside, *command, self._url(service, path)], 30, False, given)
         text, _, status = done.stdout.rpartition("\n")
         return Answer(int(status or 0), text)
+
+    def sign_in(self, name: str, password: str) -> str:
+        """Signs someone in at the identity provider. Returns the page of the dashboard that they see then."""
+        return self._run([*self.beside, "bash", "-uc", SIGN_IN, "-", name, password], 60, False).stdout
 
     def get(self, service: str, path: str) -> Any:
         answer = self.call("GET", service, path)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
+import sys
 import threading
 from collections import OrderedDict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has to say so itself
     servers = [ThreadingHTTPServer(("0.0.0.0", port), Handler) for port in (4318, 16686, 13133)]
     for server in servers[1:]:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -86,6 +86,36 @@ def test_the_logs_of_every_part_go_to_the_collector_of_the_example() -> None:
         assert there[part]["logging"]["options"]["fluentd-async"] == "true", "or nothing starts without the collector"
 
 
+def test_every_part_sends_its_lines_to_the_loki_of_the_example() -> None:
+    files = ["docker-compose.yml", "examples/logs/docker-compose.otlp.yml"]
+    assert f"docker compose -f {files[0]} -f {files[1]} --profile grafana up" in (
+        (ROOT / "examples" / "logs" / "README.md").read_text()
+    )
+    done = compose_file.read(files)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, "no warnings"
+    there = json.loads(done.stdout)["services"]
+    [config] = [each["source"] for each in there["loki"]["volumes"] if each["target"] == "/etc/loki/loki.yaml"]
+    server = yaml.safe_load(Path(config).read_text())["server"]
+    for part in PARTS:
+        told = there[part]["environment"]
+        assert told["OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"] == f"http://loki:{server['http_listen_port']}/otlp/v1/logs"
+        assert load(told).log_export == "otlp"
+        assert there[part]["networks"].keys() & there["loki"]["networks"].keys()
+
+
+def test_the_example_gives_all_parts_the_folder_for_payloads_that_the_image_has(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "deploy" / "compose.md").read_text().partition("## Large payloads")[2]
+    (tmp_path / "override.yml").write_text(page.split("```yaml")[1].split("```")[0])
+    done = compose_file.read(["docker-compose.yml", str(tmp_path / "override.yml")])
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)["services"]
+    for part in PARTS:
+        folder = load(there[part]["environment"]).payload_store.removeprefix("file://")
+        assert [each["target"] for each in there[part]["volumes"]] == [folder], part
+        assert f"install -d -o 10001 -g 10001 {folder} " in (ROOT / "Dockerfile").read_text()
+
+
 @pytest.mark.parametrize("missing", PASSWORDS)
 def test_without_a_password_nothing_starts_and_the_message_says_how_to_get_one(missing: str) -> None:
     done = compose_file.read(environment={name: value for name, value in PASSWORDS.items() if name != missing})

@@ -64,7 +64,7 @@ def wanted(*extras: str) -> Iterator[Requirement]:
 
 
 def test_the_lock_holds_what_pyproject_asks_for() -> None:
-    for requirement in wanted("server"):
+    for requirement in wanted("server", "s3"):
         version = locked().get(requirement.name.lower().replace("_", "-"))
         assert version, f"{requirement.name} is not in requirements.lock: make lock"
         assert requirement.specifier.contains(version), f"{requirement} is not {version}: make lock"

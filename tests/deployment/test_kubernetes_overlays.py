@@ -21,7 +21,7 @@ from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.monitoring.promql import metrics_of
 from tests.support.documents import DOCUMENTS
 
-OVERLAYS = ("ingress", "managed-redis")
+OVERLAYS = ("external-services", "ingress", "ingress-monitoring", "load-balancer", "loki", "managed-redis", "sentinel")
 KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 FOREIGN = ("keda.sh/", "traefik.io/")
 """Kinds that others bring, for which there are no schemas here."""
@@ -88,6 +88,67 @@ def test_with_a_managed_redis_nothing_of_our_own_is_left(tmp_path_factory: pytes
 
 
 @KUBECTL
+def test_behind_sentinel_every_part_has_the_passwords_and_may_reach_both(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = rendered("sentinel", tmp_path_factory)
+    for part in OURS:
+        names = {variable["name"] for variable in workloads(path)[part].container["env"]}
+        assert {"REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"} <= names
+    [rule] = of_kind("NetworkPolicy", path)["managed-redis"]["spec"]["egress"]
+    assert [port["port"] for port in rule["ports"]] == [6379, 26379]
+
+
+EXTERNAL = {
+    "HISTORY_URL": ("history", {"gateway", "housekeeper", "dashboard"}, "postgresql+psycopg://taskqueue@db/history"),
+    "ALERT_WEBHOOK_URL": ("alerts", {"housekeeper"}, "https://chat.example.com/hooks/t0ken"),
+    "SMTP_URL": ("alerts", {"housekeeper"}, "smtp://queue:secret@mail.example.com:587"),
+    "OIDC_CLIENT_SECRET": ("identity-provider", {"dashboard"}, "secret"),
+    "AWS_SECRET_ACCESS_KEY": ("payload-store", set(OURS), "secret"),
+}
+"""Variables from the secret: the policy of what they are for, the parts that have them, and a value."""
+
+
+@KUBECTL
+def test_external_services_are_reached_by_the_parts_that_have_their_secrets_and_no_others(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = rendered("external-services", tmp_path_factory)
+    policies = of_kind("NetworkPolicy", path)
+    for name, (policy, parts, _) in EXTERNAL.items():
+        assert {part for part in OURS if name in variables_of(path, part)} == parts, name
+        selector = policies[policy]["spec"]["podSelector"]
+        chosen = selector.get("matchLabels", {}).get(NAME) or selector["matchExpressions"][0]["values"]
+        assert {chosen} == parts if isinstance(chosen, str) else set(chosen) == parts, policy
+        assert policies[policy]["spec"]["policyTypes"] == ["Egress"]
+    [settings] = [each for name, each in of_kind("ConfigMap", path).items() if name.startswith("settings")]
+    for part in OURS:
+        secrets = {name: value for name, (_, parts, value) in EXTERNAL.items() if part in parts}
+        plain = {name: value for name, value in variables_of(path, part).items() if value is not None}
+        told = load({**settings["data"], **plain, **secrets})
+        assert told.payload_store.startswith("s3://")
+
+
+def variables_of(path: Path, part: str) -> dict[str, str | None]:
+    """The variables of a part beside those of the ConfigMap; None for what comes from elsewhere."""
+    return {each["name"]: each.get("value") for each in workloads(path)[part].container["env"]}
+
+
+@KUBECTL
+def test_a_load_balancer_leads_to_the_gateways_and_lets_in_whom_it_names(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = rendered("load-balancer", tmp_path_factory)
+    service = of_kind("Service", path)["gateway-public"]["spec"]
+    assert service["selector"] == {NAME: "gateway"}
+    assert service["ports"][0]["targetPort"] in workloads(path)["gateway"].ports
+    policy = of_kind("NetworkPolicy", path)["gateway-public"]["spec"]
+    let_in = {peer["ipBlock"]["cidr"] for peer in policy["ingress"][0]["from"]}
+    assert set(service["loadBalancerSourceRanges"]) <= let_in
+    assert policy["ingress"][0]["ports"][0]["port"] == workloads(path)["gateway"].ports["http"]
+
+
+@KUBECTL
 def test_from_outside_people_come_by_https_only(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = rendered("ingress", tmp_path_factory)
     for ingress in of_kind("Ingress", path).values():
@@ -102,6 +163,44 @@ def test_from_outside_people_come_by_https_only(tmp_path_factory: pytest.TempPat
     assert {"name": "DASHBOARD_HTTPS", "value": "true"} in variables
     told = {each["name"]: each["value"] for each in variables if "value" in each}
     assert load(told).dashboard_https
+
+
+@KUBECTL
+def test_prometheus_and_jaeger_are_reached_from_outside_after_a_sign_in_only(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = rendered("ingress-monitoring", tmp_path_factory)
+    ingresses, services, parts = of_kind("Ingress", path), of_kind("Service", path), workloads(path)
+    policies = [each["spec"] for each in of_kind("NetworkPolicy", path).values()]
+    for name, page in (("prometheus", "http"), ("jaeger", "ui")):
+        ingress, proxy = ingresses[name]["spec"], f"{name}-sign-in"
+        [rule] = ingress["rules"]
+        assert ingress["tls"][0]["hosts"] == [rule["host"]]
+        [way] = rule["http"]["paths"]
+        assert way["backend"]["service"]["name"] == proxy
+        assert services[proxy]["spec"]["selector"] == {NAME: proxy}
+        [port] = [each["port"] for each in services[name]["spec"]["ports"] if each["name"] == page]
+        told = {each["name"]: each.get("value") for each in parts[proxy].container["env"]}
+        assert told["OAUTH2_PROXY_UPSTREAMS"] == f"http://{name}:{port}"
+        assert told["OAUTH2_PROXY_REDIRECT_URL"] == f"https://{rule['host']}/oauth2/callback"
+        assert told["OAUTH2_PROXY_CLIENT_SECRET"] is told["OAUTH2_PROXY_COOKIE_SECRET"] is None, "from the secret"
+        let_in = [
+            peer
+            for spec in policies
+            if spec["podSelector"].get("matchLabels") == {NAME: name}
+            for rule in spec.get("ingress", [])
+            if port in [each["port"] for each in rule["ports"]]
+            for peer in rule["from"]
+        ]
+        reached_by = {peer["podSelector"]["matchLabels"][NAME] for peer in let_in}
+        assert reached_by == {proxy} | ({"gateway"} if name == "prometheus" else set())
+    [settings] = [each["data"] for key, each in of_kind("ConfigMap", path).items() if key.startswith("oauth2-proxy")]
+    assert settings["OAUTH2_PROXY_ALLOWED_GROUPS"], "not everyone with an account"
+    for secure in ("COOKIE_SECURE", "COOKIE_HTTPONLY"):
+        assert settings[f"OAUTH2_PROXY_{secure}"] == "true"
+    assert settings["OAUTH2_PROXY_COOKIE_NAME"].startswith("__Host-")
+    assert settings["OAUTH2_PROXY_CODE_CHALLENGE_METHOD"] == "S256"
+    assert not [name for name in settings if "SKIP_AUTH" in name or "INSECURE" in name]
 
 
 def test_what_the_outside_sees_of_the_api_asks_for_a_key_or_tells_nothing() -> None:
@@ -170,3 +269,15 @@ def test_keda_asks_prometheus_for_waiting_and_running_tasks_and_scales_the_worke
     assert 'status=~"pending|running"' in asked["query"]
     assert "| `taskqueue_tasks` |" in DOCUMENTS
     assert asked["ignoreNullValues"] == "false", "no answer is not the same as nothing to do"
+
+
+def test_keda_by_waiting_time_asks_for_metrics_that_are_there_and_replaces_the_other() -> None:
+    manifests = list(yaml.safe_load_all((K8S / "extras" / "keda-waiting-time.yaml").read_text()))
+    other = list(yaml.safe_load_all((K8S / "extras" / "keda.yaml").read_text()))
+    assert [each["metadata"] for each in manifests] == [each["metadata"] for each in other]
+    assert manifests[1] == other[1], "the same way to Prometheus"
+    triggers = manifests[0]["spec"]["triggers"]
+    asked = set().union(*(metrics_of(each["metadata"]["query"]) for each in triggers))
+    assert asked == {"taskqueue_oldest_pending_age_seconds", "taskqueue_tasks"}
+    assert {each["metricType"] for each in triggers} == {"Value", "AverageValue"}
+    assert all(f"| `{name}` |" in DOCUMENTS for name in asked)
