@@ -1,0 +1,1 @@
+"""An agent that asks a model in turns, with tools as children and streamed output."""

@@ -1,0 +1,1 @@
+"""An approval by a person, with reminders."""
