@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -54,6 +55,24 @@ def pace(system: System, request: Request) -> Answer:
     return {"late": late}
 
 
+def submit_each(system: System, request: Request) -> Answer:
+    """Submit single tasks as fast as the system takes them; says how long each took, and all together."""
+    calls = [[request["first"] + number] for number in range(request["count"])]
+    submit = getattr(system, "submit_each", None) or partial(one_by_one, system)
+    began = time.perf_counter()
+    taken = submit(request["kind"], calls)
+    return {"seconds": time.perf_counter() - began, "taken": [round(each, 7) for each in taken]}
+
+
+def one_by_one(system: System, kind: str, calls: list[list[int]]) -> list[float]:
+    taken = []
+    for args in calls:
+        began = time.perf_counter()
+        system.submit(kind, args)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
 def settle(system: System, request: Request) -> Answer:
     """Wait until the system's own records show everything done, and say when that was."""
     deadline = time.monotonic() + request["timeout"]
@@ -68,6 +87,7 @@ ACTIONS: dict[str, Callable[[System, Request], Answer]] = {
     "describe": describe,
     "enqueue": enqueue,
     "pace": pace,
+    "submit_each": submit_each,
     "settle": settle,
 }
 

@@ -120,6 +120,15 @@ TABLES = (
         ),
     ),
     Table(
+        "Single submissions by one process, each until Redis has the task (ms)",
+        (
+            Column("tasks/s", "submit", "submitted_per_second", whole, with_spread=True),
+            Column("p50", "submit", "p50", milliseconds, with_spread=True),
+            Column("p99", "submit", "p99", milliseconds, with_spread=True),
+            Column("processor s of Redis per 1,000", "submit", "redis_cpu_per_1000", short),
+        ),
+    ),
+    Table(
         "Memory",
         (
             Column("workers PSS, MB", "drain", "pss", megabytes),

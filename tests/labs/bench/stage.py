@@ -21,7 +21,7 @@ from tests.labs.bench.sheet import Sheet
 POLL_SECONDS = 0.005
 WEIGH_SECONDS = 0.25
 ASK_SECONDS = 60.0
-PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CONFIRM_WRITES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,6 +213,19 @@ def occupied(setup: Setup, sizes: Sizes, system: str) -> Metrics:
         return {**waits(stage.sheet.waits(numbers)), "submitter_late": late}
 
 
+def submit(setup: Setup, sizes: Sizes, system: str) -> Metrics:
+    """Single submissions by one process, each when the one before it was taken; no worker is running."""
+    count = sizes.tasks
+    with staged(setup, system, tasks=WARM_CALLS + count) as stage, stage.agent() as agent:
+        warm_up(stage, agent)
+        stage.stop_workers()
+        before = processes.cpu_seconds([stage.redis.process.pid])
+        answer = agent.ask("submit_each", timeout=time_limit(count), kind="empty", first=WARM_CALLS, count=count)
+        redis_cpu = processes.cpu_seconds([stage.redis.process.pid]) - before
+        rates = {"submitted_per_second": count / answer["seconds"], "redis_cpu_per_1000": 1000 * redis_cpu / count}
+        return {**rates, **waits(answer["taken"])}
+
+
 def warm_up(stage: Stage, agent: Agent, kind: str = "spin") -> None:
     """Start the workers and let every process of theirs import, connect and run something."""
     stage.start_workers(agent.ask("describe")["workers"])
@@ -283,4 +296,5 @@ WORKLOADS: dict[str, Workload] = {
     "memory": memory,
     "waiting": waiting,
     "occupied": occupied,
+    "submit": submit,
 }

@@ -140,8 +140,10 @@ def _compare(case: Case, task_id: str, attempt: Mapping[str, Any], ran: Executio
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
     elif ran is not None and wanted and ran.end != wanted:
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
-    # A worker is named after its host, its process and chance.
-    if ran is not None and attempt["worker"].split("-")[-2] != str(ran.worker):
+    # A worker is named after its host, its process and chance. Process 1 is the parent of an executor whose worker has
+    # been killed, and which the watchdog has not ended yet; it can report nothing.
+    orphaned = ran is not None and ran.worker == 1 and wanted is None
+    if ran is not None and not orphaned and attempt["worker"].split("-")[-2] != str(ran.worker):
         yield f"task {task_id}: attempt {attempt['number']} is {attempt['worker']}'s on record and ran at {ran.worker}"
 
 

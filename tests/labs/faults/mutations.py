@@ -83,10 +83,13 @@ UPDATED = "No task fails because handlers are updated"
 OUTAGES = "An outage of Redis costs no task an attempt"
 LEFTOVERS = "Changes that a handler makes to its process"
 FOREIGN = "Jobs that RQ programs put into these queues"
+RQ_JOBS = "A job that an RQ program enqueued into"
 PARENTS = "A task runs after its parents"
 DRAIN = "SIGTERM lets running tasks finish"
 BOUNDED = "Requests, queues, and what is kept"
 STEADY = "Under a steady load nothing grows"
+STEPS = "A stored step of a durable function"
+SIGNALS = "An accepted signal reaches its handler"
 DAMAGE = "A corrupted key or record harms no other task"
 
 MUTATIONS: Sequence[Mutation] = (
@@ -323,8 +326,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a retry that loses its attempt's record",
         RECORDS,
         "shared/redis/lua/work/report.lua",
-        "  remember(id, attempt, about)\n  watch_deadline(id, expires_at)\nend\n\nlocal AT_ONCE",
-        "  watch_deadline(id, expires_at)\nend\n\nlocal AT_ONCE",
+        "'error', error)\n  remember(id, attempt, about)\n  watch_deadline(id, expires_at)\nend",
+        "'error', error)\n  watch_deadline(id, expires_at)\nend",
         _QUIET,
         ("every attempt is on record",),
     ),
@@ -350,8 +353,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a record that is unpickled",
         NOTHING_SENT_RUNS,
         "shared/domain/task_data.py",
-        "        function, _, (_, data), _ = json.loads(_inflated(stored))\n",
-        "        import pickle\n\n        function, _, (_, data), _ = pickle.loads(_inflated(stored))\n",
+        "        function, _, (_, data), reference = json.loads(_inflated(stored))\n",
+        "        import pickle\n\n        function, _, (_, data), reference = pickle.loads(_inflated(stored))\n",
         _tests("security/test_no_pickle", "test_planted_pickles_are_never_loaded"),
     ),
     Mutation(
@@ -481,8 +484,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a housekeeping step without its lock",
         ONE_HOUSEKEEPER,
         "shared/redis/lua/common/_prelude.lua",
-        "  return v.token ~= token or (number_of(v['until']) or 0) <= now\n",
-        "  return false\n",
+        "  local ended = v.token ~= token or (number_of(v['until']) or 0) <= now\n",
+        "  local ended = false\n",
         _locks("test_a_late_holders_steps_are_refused_where_data_changes"),
     ),
     Mutation(
@@ -589,8 +592,8 @@ MUTATIONS: Sequence[Mutation] = (
         "an outage that is told as a fault of ours",
         BOUNDED,
         "shared/submission/refusals.py",
-        "            kind = STORE_REFUSED if isinstance(error, StoreRefused) else STORE\n",
-        '            kind = Kind("internal-error", 500, "Internal error", "")\n',
+        "    return STORE_REFUSED if isinstance(error, StoreRefused) else STORE\n",
+        '    return Kind("internal-error", 500, "Internal error", "")\n',
         _AWAY,
         ("nobody was told nonsense",),
     ),
@@ -702,6 +705,22 @@ MUTATIONS: Sequence[Mutation] = (
         "",
         _RQ_PROGRAMS,
         ("jobs of rq programs are kept",),
+    ),
+    Mutation(
+        "a job of an RQ program that is not run again after its worker was killed",
+        RQ_JOBS,
+        "worker/rq_jobs/handler.py",
+        "JobStatus.STOPPED, JobStatus.SCHEDULED)",
+        "JobStatus.STOPPED, JobStatus.SCHEDULED, JobStatus.STARTED)",
+        _tests("integration/rq_jobs/test_plain_jobs", "test_a_started_job_whose_worker_was_killed_runs_again"),
+    ),
+    Mutation(
+        "a job of an RQ program that waits forever for one that ended",
+        RQ_JOBS,
+        "shared/redis/lua/rq/_job_end.lua",
+        "  if redis.call('EXISTS', keys.rq_job(id .. ':dependents')) == 1 then return true end\n",
+        "",
+        _tests("integration/rq_jobs/test_plain_jobs", "test_jobs_that_come_to_depend_on_a_running_one_are_enqueued"),
     ),
     Mutation(
         "leases that end while Redis is away",
@@ -889,5 +908,29 @@ MUTATIONS: Sequence[Mutation] = (
             "unit/shared/observability/test_logs",
             "test_the_last_lines_of_a_process_are_written_in_order_and_dropped_ones_are_counted",
         ),
+    ),
+    Mutation(
+        "a step that is stored again over its first result",
+        STEPS,
+        "shared/redis/lua/steps/step_save.lua",
+        "if before and not replaces then return {'found', before} end\n",
+        "",
+        _tests("integration/stores/test_steps", "test_a_step_is_stored_once"),
+    ),
+    Mutation(
+        "a step that is stored without the lease",
+        STEPS,
+        "shared/redis/lua/steps/step_save.lua",
+        "if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end\n",
+        "if not t or t.state ~= 'running' then return {'lost', ''} end\n",
+        _tests("integration/stores/test_steps", "test_a_lost_lease_can_neither_read_nor_write"),
+    ),
+    Mutation(
+        "a signal that wakes no task",
+        SIGNALS,
+        "shared/redis/lua/steps/signal_send.lua",
+        "if t.state == 'scheduled' and t.awaits == 'signal ' .. ARGV[3] then run_now_one(id) end\n",
+        "",
+        _tests("integration/stores/test_signals", "test_a_signal_wakes_the_task_that_waits_for_it"),
     ),
 )

@@ -30,12 +30,14 @@ STAYS = (
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF, keys.CONCURRENT_TYPES,
+    keys.LOST_LOCKS, keys.ALERT_LOG, keys.DEPLOYS, keys.DEPLOYS_SEEN, keys.SAVED_VIEWS,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (
     keys.rq_worker("*"), keys.worker("*"), keys.claim("*"), keys.dispatched("*"), keys.parked_claim("*"),
     keys.control("*"), keys.throughput(0)[:-1] + "*", keys.idempotency("*"), keys.lock("*"), keys.unique_for("*"),
-    keys.bucket("*"), keys.first_seen("*"), keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
+    keys.version_ends(0)[:-1] + "*", keys.bucket("*"), keys.first_seen("*"),
+    keys.SUBMISSION_CHECK, keys.dashboard_session("*"),
 )  # fmt: skip
 """Keys that Redis removes by itself."""
 

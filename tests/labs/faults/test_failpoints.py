@@ -24,7 +24,7 @@ from taskqueue.shared import failpoints
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.failpoints import POINTS
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.bulk_actions import BulkActions, Selection, Verb
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
 from tests.labs.faults.ledger import Ledger
@@ -46,9 +46,11 @@ ENVIRONMENT = {
     "HOUSEKEEPER_TTL_INTERVAL": "0.2",
 }
 OF_WORKERS = [name for name in POINTS if name.startswith(("worker.", "executor."))]
-OF_HOUSEKEEPERS = [name for name in POINTS if name.startswith(("housekeeper.", "unlock.", "leader."))]
+OF_BULK_ACTIONS = ["housekeeper.bulk-step"]
+OF_HOUSEKEEPERS = [
+    name for name in POINTS if name.startswith(("housekeeper.", "unlock.", "leader.")) and name not in OF_BULK_ACTIONS
+]
 OF_GATEWAYS = [name for name in POINTS if name.startswith("gateway.")]
-OF_DASHBOARDS = [name for name in POINTS if name.startswith("dashboard.")]
 
 
 @dataclass
@@ -283,24 +285,30 @@ def test_a_task_whose_gateway_dies_while_it_cancels_it_is_cancelled(place: Place
     assert task_id not in place.ledger.by_task()
 
 
-# --- dashboards ----------------------------------------------------------------------------------------------------
+# --- bulk actions --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", OF_DASHBOARDS)
-def test_a_bulk_action_whose_dashboard_dies_sends_each_dead_letter_back_once(place: Place, point: str) -> None:
-    trap, port = place.trap(point), new_port()
+@pytest.mark.parametrize("point", OF_BULK_ACTIONS)
+def test_a_bulk_action_whose_housekeeper_is_killed_processes_each_task_once(place: Place, point: str) -> None:
+    trap = place.trap(point)
     ids = place.submit(5, "give-up")
     for each in ids:
         place.system.ended(each)
-    victim = place.system.start("dashboard", DASHBOARD_PORT=str(port), **trap)
-    actions = BulkActions(place.system.scripts, place.system.dead_letters)
-    begun = actions.begin(Verb.RETRY, Selection(ids=tuple(ids)), what="a test", by="test", rate=100)
-    wait_until(lambda: reached(trap), f"the point is reached\n{place.system.logs()[-2000:]}", 60)
-    # As if five seconds of silence had passed.
-    place.system.redis.hset(keys.bulk(begun), "held_until", 0)
-    wait_until(lambda: (found := actions.get(begun)) and not found.open, "another process carries it on", 60)
+    os.kill(place.housekeeper.pid, signal.SIGSTOP)
+    try:
+        victim = place.system.start_housekeeper(**trap)
+        actions = BulkActions(place.system.scripts, place.system.dead_letters)
+        plan = Plan(verb=Verb.RETRY, selection=Selection(ids=tuple(ids)))
+        begun = actions.begin(plan, what="a test", by="test", rate=2)
+        wait_until(lambda: reached(trap), f"the point is reached\n{place.system.logs()[-2000:]}", 60)
+    finally:
+        os.kill(place.housekeeper.pid, signal.SIGCONT)
+    wait_until(lambda: (found := actions.get(begun)) and not found.open, "another housekeeper continues", 90)
     wait_until(lambda: all(len(place.system.ended(each).attempts) == 2 for each in ids), "all were sent back", 60)
-    victim.terminate()
+    found = actions.get(begun)
+    assert found
+    assert (found.done, found.passed) == (5, 0)
+    victim.kill()
     victim.wait(60)
 
 

@@ -12,7 +12,7 @@ from tests.labs.bench import adapter, handlers
 
 TITLE = "Huey"
 PACKAGES = ("huey", "redis")
-WORKLOADS = adapter.BY_DEFAULT
+WORKLOADS = (*adapter.BY_DEFAULT, "submit")
 
 huey = RedisHuey("bench", url=adapter.THREADS_URL, results=adapter.RESULTS_KEPT)
 tasks = {kind: huey.task(name=kind)(function) for kind, function in handlers.BLOCKING.items()}
