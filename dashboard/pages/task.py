@@ -31,8 +31,10 @@ LONGEST = 32_768
 """Characters of data or of a result that the page shows; the whole value can be downloaded."""
 
 MOST_STEPS = 50
-MOST_CHUNKS = 500
 """Steps that the page shows, the last ones."""
+
+MOST_CHUNKS = 500
+"""Chunks of output that the page shows, the last ones."""
 
 blueprint = Blueprint("task", __name__)
 
@@ -176,9 +178,17 @@ def _text(value: object) -> str:
 
 def _output(task_id: str) -> str:
     """Returns the last chunks that the task has emitted: text as it is, anything else as JSON in a line of its own."""
-    chunks = [json.loads(each.chunk or b'"..."') for each in context.stores.outputs.latest(task_id, MOST_CHUNKS)]
-    shown = [each if isinstance(each, str) else f"{_as_json(each)}\n" for each in chunks]
-    return "".join(shown)[-LONGEST:]
+    return "".join(_chunk(each.chunk) for each in context.stores.outputs.latest(task_id, MOST_CHUNKS))[-LONGEST:]
+
+
+def _chunk(chunk: bytes | None) -> str:
+    if chunk is None:
+        return "..."
+    try:
+        value = json.loads(chunk)
+    except ValueError:
+        return "(unreadable)\n"
+    return value if isinstance(value, str) else f"{_as_json(value)}\n"
 
 
 def _as_json(value: object) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from flask import request
 
 from taskqueue.gateway import present
 from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting
+from taskqueue.gateway.events.output import OutputObservation, last_chunk, order
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.batches import BatchView
@@ -17,7 +17,7 @@ from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.task import TaskSummary
 from taskqueue.shared.errors import BatchNotFound, TaskNotFound
 from taskqueue.shared.stores.batches import Batch, Batches
-from taskqueue.shared.stores.output import START, OutputEntry, Outputs, place
+from taskqueue.shared.stores.output import Outputs
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission import refusals
 
@@ -28,46 +28,6 @@ ANSWERS = {
 
 UNBUFFERED = {"X-Accel-Buffering": "no"}
 """Makes nginx forward each event immediately."""
-
-
-_END = ".end"
-"""Follows the place of the last chunk in the id of the event `end`."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputObservation:
-    """Chunks of the output of a task, all those that some client has not got."""
-
-    entries: Sequence[OutputEntry]
-    ended: bool
-
-    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
-        if last_event_id and last_event_id.endswith(_END):
-            return b"", last_event_id
-        last = _last_place(last_event_id)
-        new = [each for each in self.entries if _order(each.id) > _order(last)]
-        last = new[-1].id if new else last
-        events = b"".join(map(_output_event, new))
-        if not self.ended:
-            return events, last
-        return events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END
-
-
-def _last_place(last_event_id: str | None) -> str:
-    """Returns the place of the last chunk that a client has."""
-    return last_event_id if last_event_id and place(last_event_id) else START
-
-
-def _order(entry_id: str) -> tuple[int, int]:
-    return place(entry_id) or (0, 0)
-
-
-def _output_event(entry: OutputEntry) -> bytes:
-    if entry.chunk is None:
-        name, data = b"truncated", b'{"attempt":%d,"truncated":true}' % entry.attempt
-    else:
-        name, data = b"output", b'{"attempt":%d,"chunk":%b}' % (entry.attempt, entry.chunk)
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (name, entry.id.encode(), data)
 
 
 class Poller:
@@ -92,7 +52,7 @@ class Poller:
 
     def _output(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
         last = {
-            name: min(map(_last_place, ids), key=_order) for (kind, name), ids in subjects.items() if kind == "output"
+            name: min(map(last_chunk, ids), key=order) for (kind, name), ids in subjects.items() if kind == "output"
         }
         if not last:
             return {}
@@ -130,10 +90,7 @@ class EventRoutes:
         changes within a quarter of a second only the last is sent. The response is 503 when the maximum number of
         streams is open.
         """
-        try:
-            return self._watch(("task", task_id))
-        except KeyError:
-            raise TaskNotFound(id=task_id) from None
+        return self._watch(("task", task_id), TaskNotFound)
 
     @endpoint(
         "GET",
@@ -150,10 +107,7 @@ class EventRoutes:
         chunks so far. An attempt that runs again appends behind the chunks of the one before. The event `truncated`
         says that the task has reached MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
         """
-        try:
-            return self._watch(("output", task_id))
-        except KeyError:
-            raise TaskNotFound(id=task_id) from None
+        return self._watch(("output", task_id), TaskNotFound)
 
     @endpoint(
         "GET",
@@ -168,15 +122,15 @@ class EventRoutes:
 
         Events `state` and, last, `end` have the batch as GET /batches/{batch_id} shows it.
         """
-        try:
-            return self._watch(("batch", batch_id))
-        except KeyError:
-            raise BatchNotFound(id=batch_id) from None
+        return self._watch(("batch", batch_id), BatchNotFound)
 
-    def _watch(self, subject: Subject) -> Reply:
+    def _watch(self, subject: Subject, missing: type[TaskNotFound | BatchNotFound]) -> Reply:
         if request.method == "HEAD":
             return Reply(content=b"", media_type=MEDIA_TYPE)
-        stream, first = self.broadcaster.open(subject, request.headers.get("Last-Event-ID"))
+        try:
+            stream, first = self.broadcaster.open(subject, request.headers.get("Last-Event-ID"))
+        except KeyError:
+            raise missing(id=subject[1]) from None
         if stream is None:
             return Reply(content=first, status=200 if first else 204, media_type=MEDIA_TYPE)
         hold = request.environ.get("taskqueue.hold")

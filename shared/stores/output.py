@@ -13,22 +13,23 @@ if TYPE_CHECKING:
     from redis import Redis
 
 START = "0-0"
-"""The place before the first entry."""
-_PLACE = re.compile(r"(\d{1,20})-(\d{1,20})")
+"""The id before the first entry."""
+_ENTRY_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputEntry:
-    """A chunk of output, in JSON; None where a task has reached MAX_OUTPUT_BYTES. `id` is its place in the stream."""
+    """A chunk of output, in JSON; None where a task has reached MAX_OUTPUT_BYTES. Ids grow in the order of
+    the stream."""
 
     id: str
     attempt: int
     chunk: bytes | None
 
 
-def place(entry_id: str) -> tuple[int, int] | None:
-    """Returns the place of an entry for comparisons; None for what is no id."""
-    found = _PLACE.fullmatch(entry_id)
+def parse_entry_id(entry_id: str) -> tuple[int, int] | None:
+    """Returns the two numbers of an entry's id, for comparisons; None for anything else."""
+    found = _ENTRY_ID.fullmatch(entry_id)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -40,7 +41,7 @@ class Outputs:
         self.keys = keys_of(redis)
 
     def after(self, wanted: Mapping[str, str]) -> dict[str, tuple[OutputEntry, ...]]:
-        """Returns the entries behind these places by task, in order. Raises StoreUnavailable."""
+        """Returns the entries after these ids by task, in order. Raises StoreUnavailable."""
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for task_id, last in wanted.items():
                 pipeline.xrange(self.keys.output(task_id), min=f"({last}")
@@ -56,9 +57,11 @@ class Outputs:
 
 
 def _entries(rows: object) -> tuple[OutputEntry, ...]:
-    """Returns entries; none for a key that holds something else."""
+    """Returns entries without those that `output_append.lua` has not written; none for a key with something else."""
     if not isinstance(rows, list):
         return ()
     return tuple(
-        OutputEntry(name.decode(), int(fields.get(b"attempt", 0)), fields.get(b"chunk")) for name, fields in rows
+        OutputEntry(name.decode(), int(fields[b"attempt"]), fields.get(b"chunk"))
+        for name, fields in rows
+        if fields.get(b"attempt", b"").isdigit() and b"\n" not in fields.get(b"chunk", b"")
     )

@@ -138,7 +138,7 @@ class RedisSteps:
         with translated():
             said, value = self.scripts.call("children_start", *step, group, self._preparation.bounds(), *arguments)
         if said == b"fan-out":
-            raise too_many_children(f"this task has {text(value)} children and parents", len(children))
+            raise too_many_children(int(value) + len(children))
         if said == b"full":
             raise QueueFull(f"queue {text(value)} is full: it takes no {len(children)} more tasks")
         if said == b"queues":
@@ -177,11 +177,11 @@ def too_many(most: int) -> TooManySteps:
     return TooManySteps(f"this task has {most} stored steps, the most that are allowed: split it, or raise MAX_STEPS")
 
 
-def too_many_children(why: str, more: int) -> TooManyChildren:
+def too_many_children(would_have: int) -> TooManyChildren:
     """Returns the error for children that exceed the bound."""
     return TooManyChildren(
-        f"{why} and cannot start {more} more: {MOST_CHILDREN} are allowed; start the rest from children of its own, or "
-        "submit a batch"
+        f"a task can have {MOST_CHILDREN} children and parents, this one would have {would_have}: start the rest from "
+        "its children, or submit a batch"
     )
 
 

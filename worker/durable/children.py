@@ -54,7 +54,7 @@ def start_children(name: str, tasks: Iterable[Mapping[str, Any]]) -> Any:
         if unsupported := [option for option in _UNSUPPORTED if each.get(option)]:
             raise ValueError(f"start_children({name!r}): a child cannot have {unsupported[0]}")
     if len(wanted) > MOST_CHILDREN:
-        raise too_many_children("this task has no children", len(wanted))
+        raise too_many_children(len(wanted))
     traceparent = current_task().traceparent
     if awaited(replay):
         return in_thread(_start, replay, name, wanted, traceparent)

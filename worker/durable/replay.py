@@ -116,10 +116,11 @@ class Replay:
         """Appends a chunk of output. Raises LeaseLost, ResultNotSerializable and ResultTooLarge."""
         json = self.encode(chunk, "emit", "a chunk of output")
         with self._lock:
+            if self._is_full:
+                return
             self._chunks += 1
             number = self._chunks
-            stored = self._call(lambda: self.steps.emit(self.attempt, number, json))
-            if not stored and not self._is_full:
+            if not self._call(lambda: self.steps.emit(self.attempt, number, json)):
                 log.warning(
                     "the output has reached MAX_OUTPUT_BYTES: chunk %d and those behind it are left out", number
                 )

@@ -17,7 +17,8 @@ from taskqueue.worker.handlers.parent_results import ParentTask
 class LocalSteps:
     """Keeps steps between the attempts of one task; `now` is when its attempt would run, `signals` are all there.
 
-    Children are run when they are started."""
+    Children are run when they are started.
+    """
 
     def __init__(self, signals: Mapping[str, Any], run_child: Callable[[str, Mapping[str, Any]], ParentTask]) -> None:
         self.now = datetime.now(UTC)

@@ -94,6 +94,19 @@ def test_an_attempt_without_its_lease_adds_nothing_and_a_chunk_is_stored_once(ru
         redis.delete(keys.rq_job("t"), keys.output("t"))
 
 
+def test_entries_that_cannot_be_read_are_left_out(running: Running, client: Client) -> None:
+    task = client.submit("tell-once", {}).task_id
+    client.result(task, 20)
+    for fields in (
+        {"attempt": "x"},
+        {"chunk": '"b"'},
+        {"attempt": "1", "chunk": "a\nb"},
+        {"attempt": 1, "chunk": '"c"'},
+    ):
+        running.system.redis.xadd(keys.output(task), fields)
+    assert chunks(client.stream(task)) == [(1, "once"), (1, "c")]
+
+
 def test_no_task_has_no_stream(client: Client) -> None:
     with pytest.raises(NotFound):
         next(client.stream("none"))
@@ -119,14 +132,18 @@ def test_the_command_line_prints_and_the_dashboard_shows_it(
         task = client.submit("tell", {"folder": str(tmp_path), "words": WORDS}).task_id
         (tmp_path / "go").touch()
         client.result(task, 20)
+    running.system.redis.xadd(keys.output(task), {"attempt": "x"})
     assert main(["--url", running.url, "stream", task]) == 0
     assert capsys.readouterr().out == 'one two {"three": 3}\nfour\n'
+    running.system.redis.xadd(keys.output(task), {"attempt": "1", "chunk": "{"})
     port = free_port()
     running.system.start("dashboard", DASHBOARD_PORT=str(port))
     wait_until(lambda: _page(port, "health/live"), "the dashboard answers")
     with urlopen(f"http://127.0.0.1:{port}/tasks/{task}", timeout=10) as answer:
         page = answer.read().decode()
-    assert '<pre tabindex="0" aria-label="Output"><code>one two {&#34;three&#34;: 3}\nfour\n</code>' in page
+    assert (
+        '<pre tabindex="0" aria-label="Output"><code>one two {&#34;three&#34;: 3}\nfour\n(unreadable)\n</code>' in page
+    )
 
 
 def _page(port: int, path: str) -> bool:

@@ -150,7 +150,7 @@ def test_results_are_kept_until_the_task_has_ended(system: System, tmp_path: Pat
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("many", "1000 are allowed"),
+        ("many", "a task can have 1000 children and parents"),
         ("unique", "a child cannot have unique_key"),
         ("invalid", "number"),
     ],

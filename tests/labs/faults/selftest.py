@@ -9,10 +9,8 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,22 +21,8 @@ from pathlib import Path
 from tests.labs.faults.__main__ import RESULTS
 from tests.labs.faults.checks import Check
 from tests.labs.faults.mutations import MUTATIONS, Mutation
-from tests.support.harness import ROOT
-from tests.support.planting import plant
+from tests.support.planting import copied_code
 
-LEFT_OUT = shutil.ignore_patterns(
-    ".venv",
-    ".git",
-    ".data",
-    ".bench",
-    ".faults",
-    ".load",
-    ".*_cache",
-    "__pycache__",
-    ".hypothesis",
-    "node_modules",
-    "*.egg-info",
-)
 LOOKED = (0, 1)
 """What the laboratory and pytest end with when they could look; 1: a promise is broken."""
 CLEAN, FOUND = "clean", "found"
@@ -87,18 +71,15 @@ def _trial(bug: str, promise: str, result: str, by: tuple[str, ...], began: floa
 
 def look(check: Check, mutation: Mutation | None = None) -> tuple[int, str]:
     """Makes a check in a copy of the code, with a bug in it if there is one: the status, and what was said."""
-    with tempfile.TemporaryDirectory(prefix="selftest-") as name:
-        code = Path(name) / "code"
-        shutil.copytree(ROOT, code, symlinks=True, ignore=LEFT_OUT)  # the package links to its parts
-        if mutation:
-            path = code / mutation.path
-            path.write_text(plant(path.read_text(), mutation.old, mutation.new))
-        log = Path(name) / "log"
+    bug = (mutation.path, mutation.old, mutation.new) if mutation else None
+    with copied_code(bug) as code:
+        folder = code.parent
+        log = folder / "log"
         with log.open("wb") as out:
             done = subprocess.run(
-                [sys.executable, "-m", *check.command(name)],
+                [sys.executable, "-m", *check.command(str(folder))],
                 cwd=code,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": name},
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

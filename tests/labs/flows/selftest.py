@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.support.harness import ROOT
-from tests.support.planting import plant
+from tests.support.planting import copied_code
 
 LUA = "shared/redis/lua"
 
@@ -56,19 +52,10 @@ BUGS = [
 
 def found(bug: Bug) -> bool:
     """Returns whether the laboratory complains about a copy of the code with this bug."""
-    with tempfile.TemporaryDirectory(prefix="planted-") as name:
-        folder = Path(name)
-        for each in ("gateway", "worker", "dashboard", "shared", "taskqueue", "tests", "pyproject.toml"):
-            source, target = ROOT / each, folder / each
-            if source.is_dir():
-                shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, target)
-        changed = folder / bug.path
-        changed.write_text(plant(changed.read_text(), bug.old, bug.new))
-        words = ["--most", "3", "--double", "0", "--side-by-side", "3", "--longest", "20"]
-        command = [sys.executable, "-m", "tests.labs.flows", *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
+    words = ["--most", "3", "--double", "0", "--side-by-side", "3", "--longest", "20"]
+    command = [sys.executable, "-m", "tests.labs.flows", *words]
+    with copied_code((bug.path, bug.old, bug.new)) as code:
+        done = subprocess.run(command, cwd=code, capture_output=True, text=True, timeout=200, check=False)
     print(f"{'found' if done.returncode else 'NOT FOUND'}: {bug.what}\n  {_first_finding(done.stdout)}", flush=True)
     return done.returncode == 1 and "findings" in done.stdout
 

@@ -1,0 +1,49 @@
+"""The output of a task as Server-Sent Events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskqueue.shared.stores.output import START, OutputEntry, parse_entry_id
+
+_END = ".end"
+"""Follows the id of the last chunk in the id of the event `end`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputObservation:
+    """Chunks of the output of a task, all those that some client has not got."""
+
+    entries: Sequence[OutputEntry]
+    ended: bool
+
+    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
+        """Returns the new events, and the id of the last one."""
+        if last_event_id and last_event_id.endswith(_END):
+            return b"", last_event_id
+        last = last_chunk(last_event_id)
+        new = [each for each in self.entries if order(each.id) > order(last)]
+        last = new[-1].id if new else last
+        events = b"".join(map(_output_event, new))
+        if not self.ended:
+            return events, last
+        return events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END
+
+
+def last_chunk(last_event_id: str | None) -> str:
+    """Returns the id of the last chunk that a client has."""
+    return last_event_id if last_event_id and parse_entry_id(last_event_id) else START
+
+
+def order(entry_id: str) -> tuple[int, int]:
+    """Returns a key that sorts ids of chunks."""
+    return parse_entry_id(entry_id) or (0, 0)
+
+
+def _output_event(entry: OutputEntry) -> bytes:
+    if entry.chunk is None:
+        name, data = b"truncated", b'{"attempt":%d,"truncated":true}' % entry.attempt
+    else:
+        name, data = b"output", b'{"attempt":%d,"chunk":%b}' % (entry.attempt, entry.chunk)
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (name, entry.id.encode(), data)
