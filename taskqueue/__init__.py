@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         TaskSuspended,
         TimeLimitExceeded,
         WorkerContext,
+        WorkflowChanged,
         after_task,
         before_task,
         current_task,
@@ -171,6 +172,7 @@ __all__ = [
     "ValueCount",
     "ValueCounts",
     "WorkerContext",
+    "WorkflowChanged",
     "after_task",
     "before_task",
     "current_task",
@@ -202,7 +204,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("GiveUp", "RetryLater", "TaskCancelled", "TimeLimitExceeded"), "taskqueue.worker"),
     **dict.fromkeys(("current_task", "progress", "report_progress", "task"), "taskqueue.worker"),
-    **dict.fromkeys(("DuplicateStep", "LeaseLost", "StepFailed", "step"), "taskqueue.worker"),
+    **dict.fromkeys(("DuplicateStep", "LeaseLost", "StepFailed", "WorkflowChanged", "step"), "taskqueue.worker"),
     **dict.fromkeys(
         ("SignalTimeout", "TaskSuspended", "resumable", "sleep", "sleep_until", "wait_for"), "taskqueue.worker"
     ),

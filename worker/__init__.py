@@ -41,6 +41,7 @@ from taskqueue.worker.handlers.signals import (
     TaskCancelled,
     TaskSuspended,
     TimeLimitExceeded,
+    WorkflowChanged,
 )
 from taskqueue.worker.handlers.task_function import TaskFunction
 
@@ -61,6 +62,7 @@ __all__ = [
     "TaskSuspended",
     "TimeLimitExceeded",
     "WorkerContext",
+    "WorkflowChanged",
     "after_task",
     "before_task",
     "current_task",

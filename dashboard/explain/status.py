@@ -100,6 +100,10 @@ def _without_worker(found: TaskDetail, now: Snapshot) -> str | None:
         return f"It waits for a worker that has its type: {absent}. Start one whose TASK_MODULES include its module."
     if found.throttled_by != "worker":
         return None
+    if found.pinned_to:
+        return (
+            f"It waits for a worker with the version of {kind} that stored its steps: all of them are busy or restart."
+        )
     if found.refusal:
         return f"It waits for a worker with another version of {kind}: its data was rejected ({found.refusal})."
     return f"It waits for a worker that has its type, {kind}: all of them are busy."

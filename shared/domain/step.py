@@ -54,12 +54,30 @@ class Step:
     by: str = ""
 
 
+_IN_ORDER = b',"in_order":true'
+
+
 def encode_step(
-    kind: StepKind, value: bytes, *, attempt: int, started_us: int, ended_us: int = 0, tries: int = 1
+    kind: StepKind,
+    value: bytes,
+    *,
+    attempt: int,
+    started_us: int,
+    ended_us: int = 0,
+    tries: int = 1,
+    in_order: bool = False,
 ) -> bytes:
-    """Returns the record of a step; `value` is JSON. The scripts read the kind, so it is the first member."""
+    """Returns the record of a step; `value` is JSON. The scripts read the kind, so it is the first member.
+
+    `in_order` says that the steps behind it can begin only after it has ended.
+    """
     head = f'{{"kind":"{kind}","attempt":{attempt},"started_at":{started_us},"ended_at":{ended_us},"tries":{tries}'
-    return head.encode() + b',"value":' + value + b"}"
+    return head.encode() + (_IN_ORDER if in_order else b"") + b',"value":' + value + b"}"
+
+
+def is_in_order(record: bytes) -> bool:
+    """Returns whether the record of a step says that it is in order."""
+    return _IN_ORDER in record[: record.find(b',"value":')]
 
 
 def read_step(name: str, record: bytes) -> Step:

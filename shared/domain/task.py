@@ -324,7 +324,7 @@ class TaskDetail:
     limit_key: str | None = None
     fair_key: str | None = None
     throttled_by: str | None = None
-    refused_by: tuple[str, ...] = ()
+    pinned_to: str | None = None
     refusal: str | None = None
     children: tuple[str, ...] = ()
     children_count: int = 0

@@ -144,7 +144,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
         throttled_by=_group(fields.get("wait_queue")),
-        refused_by=tuple(text(fields["refused"]).split(".")) if "refused" in fields else (),
+        pinned_to=text(fields["refused"])[1:] if fields.get("refused", b"").startswith(b"=") else None,
         refusal=text(fields["refusal"]) if "refusal" in fields else None,
         webhook=attempt_read("the webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("the deliveries", lambda: whole(fields.get("deliveries", 0)), 0),

@@ -94,9 +94,11 @@ class RedisSteps:
         most_bytes: int,
         most_output: int = 0,
         children: Preparation | None = None,
+        pin: str = "",
     ) -> None:
-        """Without `children` none can be started."""
+        """Without `children` none can be started; `pin` is the version of the type to which steps pin the task."""
         self.children = children
+        self.pin = pin
         self.most_output = most_output
         self.scripts = scripts
         self.task_id = task_id
@@ -134,7 +136,7 @@ class RedisSteps:
 
     def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
         arguments = [argument for child in children for argument in child]
-        step = (self.task_id, self.token, name, record, self.most, self.most_bytes)
+        step = (self.task_id, self.token, name, record, self.most, self.most_bytes, self.pin)
         with translated():
             said, value = self.scripts.call("children_start", *step, group, self._preparation.bounds(), *arguments)
         if said == b"fan-out":
@@ -154,7 +156,7 @@ class RedisSteps:
     def _save(self, name: str, record: bytes) -> tuple[bytes, bytes]:
         with translated():
             said, value = self.scripts.call(
-                "step_save", self.task_id, self.token, name, record, self.most, self.most_bytes
+                "step_save", self.task_id, self.token, name, record, self.most, self.most_bytes, self.pin
             )
         return self._saved(name, said, value)
 

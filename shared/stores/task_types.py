@@ -40,6 +40,7 @@ class TaskType:
     """A published type. `timeout` is in seconds; `retry` holds what differs from the general policy.
 
     `concurrent` is whether an executor runs many of its tasks at a time; `queue` is where tasks wait that name none.
+    `pinned_to` is the APP_VERSION of a type whose tasks stay with the version that stored their steps.
 
     Its limit is not included: it is declared to `shared/stores/limits.py`, where it can be changed while workers run.
     """
@@ -52,6 +53,7 @@ class TaskType:
     limit: Limit | None = None
     concurrent: bool = False
     queue: str | None = None
+    pinned_to: str = ""
 
     @property
     def entry(self) -> str:
@@ -59,13 +61,14 @@ class TaskType:
         named = {"queue": self.queue} if self.queue else {}
         return json.dumps({name: getattr(self, name) for name in _PUBLISHED} | named, sort_keys=True)
 
+    @property
+    def version(self) -> str:
+        """Returns the version of the type: that of a concurrent one ends with `+`."""
+        digest = hashlib.sha256((self.entry + self.pinned_to).encode()).hexdigest()[:16]
+        return digest + ("+" if self.concurrent else "")
+
 
 _PUBLISHED = ("name", "schema", "description", "timeout", "retry")
-
-
-def version_of(entry: str, concurrent: bool = False) -> str:
-    """Returns the version of a type with this published entry; that of a concurrent type ends with `+`."""
-    return hashlib.sha256(entry.encode()).hexdigest()[:16] + ("+" if concurrent else "")
 
 
 class TypeSet(NamedTuple):
@@ -77,18 +80,18 @@ class TypeSet(NamedTuple):
 
 def pack(types: Iterable[TaskType]) -> TypeSet:
     """Returns the set of these types."""
-    rows = [(each.name, each.entry, each.concurrent, each.limit and asdict(each.limit)) for each in types]
+    rows = [(each.name, each.version, each.entry, each.limit and asdict(each.limit)) for each in types]
     rows.sort(key=lambda row: row[0])
-    lines = "\n".join(f"{name} {version_of(entry, concurrent)}" for name, entry, concurrent, _ in rows)
+    lines = "\n".join(f"{name} {version}" for name, version, *_ in rows)
     packed = zlib.compress(json.dumps([row[1:] for row in rows]).encode(), 1)
     return TypeSet(hashlib.sha256(lines.encode()).hexdigest()[:20], packed)
 
 
-def unpack(packed: bytes) -> Iterator[tuple[TaskType, str]]:
-    """Yields each type of a set, without its schema, and its entry."""
-    for entry, concurrent, limit in json.loads(zlib.decompress(packed)):
+def unpack(packed: bytes) -> Iterator[tuple[TaskType, str, str]]:
+    """Yields each type of a set, without its schema, its version, and its entry."""
+    for version, entry, limit in json.loads(zlib.decompress(packed)):
         fields = {**json.loads(entry), "schema": {}, "limit": Limit(**limit) if limit else None}
-        yield TaskType(**fields, concurrent=concurrent), entry
+        yield TaskType(**fields, concurrent=version.endswith("+")), version, entry
 
 
 class KnownSet(NamedTuple):
@@ -157,7 +160,7 @@ class TaskTypes:
 
     def publish_set(self, given: TypeSet, host: str) -> None:
         """Stores a set, a part at a time; it takes effect with the last part."""
-        entries = ((each.name, version_of(entry, each.concurrent), entry) for each, entry in unpack(given.packed))
+        entries = ((each.name, version, entry) for each, version, entry in unpack(given.packed))
         with translated():
             for part in _parts(entries):
                 types_publish(self.scripts, given.digest, host, False, part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from taskqueue.shared.stores import workers
-from taskqueue.shared.stores.task_types import TaskType, pack, types_publish, unpack, version_of
+from taskqueue.shared.stores.task_types import TaskType, pack, types_publish, unpack
 from tests.support.store import Store
 
 
@@ -14,6 +14,6 @@ def announce(store: Store, worker: str, *types: TaskType, blocking: tuple[str, .
     given = pack(types)
     about = (60, "{}", "", '["normal"]', '["state", "idle"]', 60, given.digest, "host", json.dumps(blocking))
     if not workers.announce(store.scripts, worker, *about):
-        entries = [(each.name, version_of(entry, each.concurrent), entry) for each, entry in unpack(given.packed)]
+        entries = [(each.name, version, entry) for each, version, entry in unpack(given.packed)]
         types_publish(store.scripts, given.digest, "host", True, entries)
         assert workers.announce(store.scripts, worker, *about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -345,3 +346,73 @@ async def long_flow_async(folder: str) -> list[Any]:
         elif number in (3, 8):
             results.append(await wait_for(f"signal-{number}"))
     return results
+
+
+@task("changing")
+def changing(folder: str, versions: list[list[str]]) -> list[str]:
+    """Runs other steps in each attempt, as if its code had changed; fails at the end of all but the last."""
+    attempt = current_task().attempt
+    for name in versions[attempt - 1]:
+        step(name.removeprefix("+"), mark, folder, name.removeprefix("+"), out_of_order=name.startswith("+"))
+    if attempt < len(versions):
+        raise ConnectionError("not yet")
+    return versions[-1]
+
+
+@task("changing-async")
+async def changing_async(folder: str, versions: list[list[str]]) -> list[str]:
+    """The same in a coroutine; names that are joined by & are steps of one `gather`."""
+    attempt = current_task().attempt
+    for names in versions[attempt - 1]:
+        steps = [
+            step(name.removeprefix("+"), mark_async, folder, name, out_of_order=name.startswith("+"))
+            for name in names.split("&")
+        ]
+        if len(steps) == 1:
+            await steps[0]
+        else:
+            await asyncio.gather(*steps)
+    if attempt < len(versions):
+        raise ConnectionError("not yet")
+    return versions[-1]
+
+
+@task("falling-back")
+def falling_back(folder: str) -> str:
+    """Has a step whose first error it catches, a loop with steps, and a step in a thread of its own."""
+    from threading import Thread
+
+    def first() -> None:
+        if current_task().attempt == 1:
+            raise ConnectionError("away")
+
+    try:
+        step("first", first)
+    except ConnectionError:
+        step("instead", mark, folder, "instead")
+    if current_task().attempt == 1:
+        thread = Thread(target=copy_context().run, args=(step, "beside", mark, folder, "beside"))
+        thread.start()
+        thread.join()
+    for number in resumable(range(1, 4), key=lambda each: each, every=1):
+        step(f"item-{number}", mark, folder, f"item-{number}")
+        if current_task().attempt == 1 and number == 2:
+            raise ConnectionError("not yet")
+    step("last", mark, folder, "last")
+    return "done"
+
+
+@task("pinned", pin_version=True)
+def pinned(folder: str) -> None:
+    """Sleeps twice."""
+    for number in range(2):
+        step(f"step-{number}", mark, folder, f"step-{number}")
+        sleep(0.2, f"sleep-{number}")
+
+
+@task("pinned-async", pin_version=True)
+async def pinned_async(folder: str) -> None:
+    """The same in a coroutine."""
+    for number in range(2):
+        await step(f"step-{number}", mark_async, folder, f"step-{number}")
+        await sleep(0.2, f"sleep-{number}")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
+from inspect import currentframe
 from typing import TYPE_CHECKING, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
 from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.step import STEP_NAME, Step, StepKind, encode_step, read_step
+from taskqueue.shared.domain.step import STEP_NAME, Step, StepKind, encode_step, is_in_order, read_step
 from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
-from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost
+from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost, WorkflowChanged
 
 if TYPE_CHECKING:
     from taskqueue.shared.redis.scripts import Scripts
@@ -29,8 +31,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between tries while Redis is away."""
 
 
+MOST_NAMED = 20
+"""Names of steps in an error."""
+ON_STACK: ContextVar[bool | None] = ContextVar("handler_on_stack", default=None)
+"""Whether the handler is on the stack of the caller, for a function that runs in another thread; None without one."""
+
+
 class Replay:
     """Finds and stores the steps of an attempt; may be used by several threads of its handler.
+
+    Steps that the handler calls one after the other are in order: a new one cannot come before one that is stored.
+    That does not hold for steps in tasks or threads that it starts, inside of a resumable loop, and behind a step whose
+    error the handler has caught.
 
     While Redis is away it waits: the worker ends the attempt when its lease cannot be kept.
     """
@@ -43,8 +55,9 @@ class Replay:
         longest_sleep: timedelta,
         attempt: int,
         is_async: bool,
+        function: Callable[..., object] | None = None,
     ) -> None:
-        """`encode` returns the JSON of a value, as `Outcomes.json`."""
+        """`encode` returns the JSON of a value, as `Outcomes.json`; `function` is the handler's."""
         self.steps = steps
         self.recorder = recorder
         self.encode = encode
@@ -57,11 +70,20 @@ class Replay:
         self._clock_offset_us = 0
         self._chunks = 0
         self._is_full = False
+        self._code = getattr(function, "__code__", None)
+        self._ahead: set[str] = set()
+        """Stored steps in order that this attempt has not come to."""
+        self._in_order: set[str] = set()
+        """Steps of this attempt that are in order."""
+        self.open_loops = 0
+        self.has_caught = False
+        """Whether a step of this attempt has raised an error that is not stored."""
 
-    def begin(self, name: str) -> Step | None:
+    def begin(self, name: str, *, out_of_order: bool = False) -> Step | None:
         """Takes the name of a step for this attempt; returns the step if it is stored.
 
-        Raises ValueError for a name that cannot be one, DuplicateStep for one that this attempt has used, LeaseLost.
+        Raises ValueError for a name that cannot be one, DuplicateStep for one that this attempt has used, LeaseLost,
+        and WorkflowChanged for a new step in order before one that is stored.
         """
         if not STEP_NAME.fullmatch(name):
             raise ValueError(
@@ -73,13 +95,39 @@ class Replay:
                     f"this attempt has two steps with the name {name!r}: give each its own name, for example with "
                     "the id of what it works on"
                 )
-            self._names.add(name)
             if self._records is None:
                 stored = self._call(self.steps.load)
                 self._records = dict(stored.records)
+                self._ahead = {each for each, record in self._records.items() if is_in_order(record)}
                 self._clock_offset_us = stored.now_us - monotonic_us()
             record = self._records.get(name)
+            if not out_of_order and not self.open_loops and self.is_called_by_handler():
+                if record is None and self._ahead:
+                    raise self._changed(name, self._records)
+                self._in_order.add(name)
+            self._ahead.discard(name)
+            self._names.add(name)
         return self._read(name, record) if record is not None else None
+
+    def is_called_by_handler(self) -> bool:
+        """Returns whether the caller runs in the handler itself, not in a task or a thread that it has started."""
+        known = ON_STACK.get()
+        if known is not None:
+            return known
+        frame = currentframe() if self._code else None
+        while frame is not None:
+            if frame.f_code is self._code:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _changed(self, name: str, records: Mapping[str, bytes]) -> WorkflowChanged:
+        passed, ahead = sorted(self._names), [each for each in records if each in self._ahead]
+        return WorkflowChanged(
+            f"the handler has changed since this task began: after the steps {_listed(passed)} it came to the new step "
+            f"{name!r}, but the steps {_listed(ahead)} are stored already. Deploy a version that calls them before "
+            f"{name!r}, or call that with out_of_order=True; then retry the task"
+        )
 
     def now_us(self) -> int:
         """Returns the time by Redis' clock, in microseconds."""
@@ -128,7 +176,15 @@ class Replay:
 
     def _record(self, name: str, kind: StepKind, value: object, started_us: int, ended_us: int, tries: int) -> bytes:
         json = self.encode(value, f"step {name!r}", f"the result of step {name!r}")
-        return encode_step(kind, json, attempt=self.attempt, started_us=started_us, ended_us=ended_us, tries=tries)
+        return encode_step(
+            kind,
+            json,
+            attempt=self.attempt,
+            started_us=started_us,
+            ended_us=ended_us,
+            tries=tries,
+            in_order=name in self._in_order and not self.has_caught,
+        )
 
     def _call(self, function: Callable[[], T]) -> T:
         pause = FIRST_PAUSE
@@ -152,12 +208,24 @@ class Replay:
             raise CorruptRecord(f"the stored step {name!r} cannot be read: {error}") from error
 
 
-def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int) -> Steps:
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return (", ".join(names[:MOST_NAMED]) or "(none)") + more
+
+
+def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str) -> Steps:
     """Returns the steps of a task on the connection of this process for steps."""
     from taskqueue.worker.durable import children
 
     return RedisSteps(
-        _scripts(), task_id, token, most=most, most_bytes=most_bytes, most_output=most_output, children=children
+        _scripts(),
+        task_id,
+        token,
+        most=most,
+        most_bytes=most_bytes,
+        most_output=most_output,
+        children=children,
+        pin=pin,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from taskqueue.shared.domain.clock import instant_us
@@ -71,12 +72,13 @@ class Resumable(Generic[T]):
         items = self._behind(place)
         if isinstance(items, AsyncIterable):
             raise TypeError("loop over asynchronous items with async for, in an async def handler")
-        for item in items:
-            if place.skips(key := self.key(item)):
-                continue
-            yield item
-            if place.passed(key):
-                place.store()
+        with place.loop():
+            for item in items:
+                if place.skips(key := self.key(item)):
+                    continue
+                yield item
+                if place.passed(key):
+                    place.store()
         place.finish()
 
     async def __aiter__(self) -> AsyncIterator[T]:
@@ -84,12 +86,13 @@ class Resumable(Generic[T]):
         await in_thread(place.open, replay_of_current_task())
         if place.is_done:
             return
-        async for item in _async(self._behind(place)):
-            if place.skips(key := self.key(item)):
-                continue
-            yield item
-            if place.passed(key):
-                await in_thread(place.store)
+        with place.loop():
+            async for item in _async(self._behind(place)):
+                if place.skips(key := self.key(item)):
+                    continue
+                yield item
+                if place.passed(key):
+                    await in_thread(place.store)
         await in_thread(place.finish)
 
     def _behind(self, place: _Place) -> Items[T]:
@@ -139,6 +142,18 @@ class _Place:
         self.skipping = self.items > 0
         if stored.started_at:
             self.started_us = instant_us(stored.started_at)
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Marks the loop as open: an attempt that continues does not come to the steps of finished items."""
+        if self.replay is None:
+            yield
+            return
+        self.replay.open_loops += 1
+        try:
+            yield
+        finally:
+            self.replay.open_loops -= 1
 
     def skips(self, key: object) -> bool:
         """Returns whether an item was finished before. Raises TypeError for a key that is no string or whole number."""

@@ -6,12 +6,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
 from taskqueue.shared.domain.task import new_task_id
+from taskqueue.worker.durable.replay import ON_STACK
 from taskqueue.worker.handlers.context import current, current_task
 from taskqueue.worker.handlers.signals import GiveUp, RetryLater, StepFailed
 
@@ -40,6 +42,7 @@ def step(
     retries: int = 0,
     retry_delay: float = 1.0,
     give_up_on: Iterable[type[Exception]] = (),
+    out_of_order: bool = False,
     **kwargs: Any,
 ) -> Awaitable[R]: ...
 
@@ -53,6 +56,7 @@ def step(
     retries: int = 0,
     retry_delay: float = 1.0,
     give_up_on: Iterable[type[Exception]] = (),
+    out_of_order: bool = False,
     **kwargs: Any,
 ) -> R: ...
 
@@ -65,6 +69,7 @@ def step(
     retries: int = 0,
     retry_delay: float = 1.0,
     give_up_on: Iterable[type[Exception]] = (),
+    out_of_order: bool = False,
     **kwargs: Any,
 ) -> Any:
     """Calls a function once for its task: the result is stored, and returned without a call when the task runs again.
@@ -75,18 +80,21 @@ def step(
     each time; then its error is raised, and the next attempt of the task calls the function again. An error of a type
     in `give_up_on` is stored instead of a result: this and every later attempt raises StepFailed.
 
+    A new step that the handler calls before a stored one raises WorkflowChanged: the code has changed under the task.
+    With `out_of_order` it runs: for a step that was added to a handler whose tasks have begun.
+
     If the process dies after the call and before the result is stored, the next attempt calls the function again.
     Outside of a task the function is only called.
 
-    Raises StepFailed, DuplicateStep, TooManySteps, ResultTooLarge, ResultNotSerializable, and ValueError for a name or
-    a number that cannot be used.
+    Raises StepFailed, DuplicateStep, WorkflowChanged, TooManySteps, ResultTooLarge, ResultNotSerializable, and
+    ValueError for a name or a number that cannot be used.
     """
     if name.startswith(SIGNAL):
         raise ValueError(f"the name of a step cannot begin with {SIGNAL!r}, as waits for signals do: {name[:100]!r}")
     if retries < 0 or retry_delay < 0:
         raise ValueError(f"step {name!r}: retries and retry_delay must be at least 0, got {retries} and {retry_delay}")
     replay = replay_of_current_task()
-    call = _Call(name, partial(function, *args, **kwargs), retries, retry_delay, tuple(give_up_on))
+    call = _Call(name, partial(function, *args, **kwargs), retries, retry_delay, tuple(give_up_on), out_of_order)
     if awaited(replay):
         return call.run_async(replay)
     return call.run(replay)
@@ -150,7 +158,10 @@ async def in_thread(function: Callable[..., T], *args: Any) -> T:
     """Calls a function that waits for Redis, beside the event loop."""
     from asyncio import get_running_loop
 
-    return await get_running_loop().run_in_executor(_threads(), partial(function, *args))
+    replay, context = replay_of_current_task(), copy_context()
+    if replay is not None:
+        context.run(ON_STACK.set, replay.is_called_by_handler())
+    return await get_running_loop().run_in_executor(_threads(), context.run, partial(function, *args))
 
 
 @cache
@@ -170,18 +181,20 @@ class _Call:
         retries: int,
         retry_delay: float,
         give_up_on: tuple[type[Exception], ...],
+        out_of_order: bool,
     ) -> None:
         self.name = name
         self.function = function
         self.retries = retries
         self.retry_delay = retry_delay
         self.give_up_on = give_up_on
+        self.out_of_order = out_of_order
         self.tries = 1
 
     def run(self, replay: Replay | None) -> Any:
         if replay is None:
             return self.function()
-        if stored := replay.begin(self.name):
+        if stored := replay.begin(self.name, out_of_order=self.out_of_order):
             return _value(stored)
         started_us = replay.now_us()
         while True:
@@ -190,7 +203,7 @@ class _Call:
             except self.give_up_on as error:
                 _fail(self._save_error(replay, error, started_us))
             except Exception as error:
-                pause = self._pause(error)
+                pause = self._pause(replay, error)
                 if pause is None:
                     raise
                 time.sleep(pause)
@@ -200,7 +213,7 @@ class _Call:
     async def run_async(self, replay: Replay | None) -> Any:
         if replay is None:
             return await _result(self.function())
-        if stored := await in_thread(replay.begin, self.name):
+        if stored := await in_thread(partial(replay.begin, self.name, out_of_order=self.out_of_order)):
             return _value(stored)
         from asyncio import sleep
 
@@ -211,7 +224,7 @@ class _Call:
             except self.give_up_on as error:
                 _fail(await in_thread(self._save_error, replay, error, started_us))
             except Exception as error:
-                pause = self._pause(error)
+                pause = self._pause(replay, error)
                 if pause is None:
                     raise
                 await sleep(pause)
@@ -223,9 +236,10 @@ class _Call:
         about = {"type": type(error).__name__, "message": str(error)[:_LONGEST_MESSAGE]}
         return replay.save(self.name, StepKind.ERROR, about, started_us, self.tries)
 
-    def _pause(self, error: Exception) -> float | None:
+    def _pause(self, replay: Replay, error: Exception) -> float | None:
         """Returns the seconds until the next call; None after the last one."""
         if self.tries > self.retries or isinstance(error, _FINAL):
+            replay.has_caught = True  # by its handler, if another step follows
             return None
         pause = min(_LONGEST_PAUSE, self.retry_delay * 2 ** (self.tries - 1))
         log.warning("step %s failed, calling it again in %g s: %s: %s", self.name, pause, type(error).__name__, error)

@@ -15,7 +15,6 @@ from taskqueue.shared.domain.payload import PayloadReference, encode_result
 from taskqueue.shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
 from taskqueue.shared.observability import tracing
 from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.task_types import version_of
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.attempt_record import attempt_record
 from taskqueue.worker.executors.outcomes import (
@@ -58,7 +57,7 @@ class Attempts:
         """`send` passes an event to the worker; `runner_files` are left out of the tracebacks of handlers."""
         self.handlers = handlers
         self.worker = worker
-        self.app_version = settings.app_version
+        self.settings = settings
         self.send = send
         self.hooked = HOOKS.of_tasks
         self.outcomes = Outcomes(settings, [__file__, *runner_files])
@@ -149,10 +148,15 @@ class Attempt:
         """Returns the steps of the task."""
         from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
 
-        steps = in_redis(self.assignment.id.decode(), self.assignment.token, *self.attempts.step_limits)
+        pin = self._type_version() if self.handler and self.handler.pin_version else ""
+        steps = in_redis(self.assignment.id.decode(), self.assignment.token, *self.attempts.step_limits, pin)
         is_async = self.handler is not None and self.handler.is_async
-        outcomes = self.attempts.outcomes
-        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, self.assignment.attempt, is_async)
+        function = self.handler.function if self.handler else None
+        outcomes, attempt = self.attempts.outcomes, self.assignment.attempt
+        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, attempt, is_async, function)
+
+    def _type_version(self) -> str:
+        return self.handler.published(self.attempts.settings).version if self.handler else ""
 
     def call(self) -> Any:
         """Returns what the handler returns: a coroutine function its coroutine.
@@ -220,7 +224,7 @@ class Attempt:
         started_us = self.started_us + self.clock_offset_us
         record = attempt_record(
             self.attempts.worker,
-            self.attempts.app_version,
+            self.attempts.settings.app_version,
             assignment.enqueued_us,
             started_us,
             started_us + run_us,
@@ -230,8 +234,7 @@ class Attempt:
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
         if isinstance(result, bytes):
             return outcomes.completed(assignment.number, record, result, run_us, self.recorder.job_end)
-        refuses = self.handler.published() if self.handler and isinstance(result, InvalidData) else None
-        version = version_of(refuses.entry, refuses.concurrent) if refuses else ""
+        version = self._type_version() if isinstance(result, InvalidData) else ""
         return outcomes.failed(assignment, result, record, run_us, self.judgement or self._judge(result), version)
 
 

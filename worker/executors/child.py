@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.observability import logs
@@ -64,9 +63,7 @@ def main(arguments: list[str]) -> int:
     tracing = executor.attempts.spans.tracing
     trace_redis(tracing)
     trace_calls(tracing, traceparent_of_current_task)
-    types = [handler.published() for handler in handlers.values()]
-    if not settings.concurrent_executors:
-        types = [replace(each, concurrent=False) for each in types]
+    types = [handler.published(settings) for handler in handlers.values()]
     about = ExecutorContext(worker=worker, kind=kind, slots=executor.slots)
     _warn_of_worker_hooks(settings)
     try:

@@ -38,6 +38,7 @@ from taskqueue.worker.handlers.signals import (
     TaskCancelled,
     TaskSuspended,
     TimeLimitExceeded,
+    WorkflowChanged,
 )
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,8 @@ class InvalidData(Exception):
 
 FINAL = (
     *(GiveUp, ResultNotSerializable, ResultTooLarge, InvalidData, CorruptRecord),
-    *(StepFailed, ChildFailed, SignalTimeout, DuplicateStep, TooManySteps, TooManyChildren),
+    *(StepFailed, ChildFailed, SignalTimeout, DuplicateStep, WorkflowChanged),
+    *(TooManySteps, TooManyChildren),
 )
 """Errors that a retry cannot fix."""
 _OUTCOMES = {TimeLimitExceeded: Outcome.TIMED_OUT, TaskCancelled: Outcome.CANCELLED}

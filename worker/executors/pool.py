@@ -141,7 +141,7 @@ class ExecutorPool:
         self._retire_earlier(member.generation)
         if self.type_set and self.type_set.digest == hello.digest:
             return
-        self.types = {each.name: each for each, _ in unpack(hello.packed)}
+        self.types = {each.name: each for each, *_ in unpack(hello.packed)}
         # For calls of ours alone one is started when the first of them comes.
         waiting = any(each.concurrent for each in self.types.values() if each.name not in (WEBHOOK_TYPE, HTTP_TYPE))
         self.concurrent_wanted = self.concurrent_wanted or waiting

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
@@ -28,6 +28,9 @@ from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.worker.handlers.task_function import TaskFunction
+
+if TYPE_CHECKING:
+    from taskqueue.shared.config.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +64,7 @@ class Handler:
     give_up_on: tuple[type[BaseException], ...] = ()
     limit: Limit | None = None
     queue: str | None = None
+    pin_version: bool = False
 
     @property
     def concurrent(self) -> bool:
@@ -73,8 +77,8 @@ class Handler:
         function = self.function if context is None else _within(context, self)
         return function(data) if self.whole else function(**data)
 
-    def published(self) -> TaskType:
-        """Returns the entry of this type for the gateway."""
+    def published(self, settings: Settings) -> TaskType:
+        """Returns the type as a worker with these settings publishes it."""
         return TaskType(
             name=self.name,
             schema=self.schema,
@@ -82,8 +86,9 @@ class Handler:
             timeout=self.timeout.total_seconds() if self.timeout else None,
             retry=self.retry,
             limit=self.limit,
-            concurrent=self.concurrent,
+            concurrent=self.concurrent and bool(settings.concurrent_executors),
             queue=self.queue,
+            pinned_to=settings.app_version if self.pin_version else "",
         )
 
 
@@ -126,6 +131,7 @@ def task(
     threads: bool = False,
     queue: str | None = None,
     preview: str | None = None,
+    pin_version: bool = False,
     registry: Registry = REGISTRY,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Registers a function as the handler of a task type, and gives it `submit`, which submits such a task.
@@ -137,7 +143,8 @@ def task(
     pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
     `concurrency` is how many tasks of the type run at once over all workers; `rate`, such as "10/s", how many start,
     `burst` of them at once after a pause. `queue` is where its tasks wait that name neither a queue nor a priority.
-    `preview` is how lists show a task's data, such as "order {order} for {customer.name}".
+    `preview` is how lists show a task's data, such as "order {order} for {customer.name}". With `pin_version` a task
+    with stored steps runs on workers of the APP_VERSION that stored the last one, as long as there are any.
 
     `async def` functions run concurrently on the event loop of an executor; with `threads` other functions run
     concurrently in threads: for those that wait, for example for a partner's API. The rest runs one at a time in a
@@ -170,6 +177,7 @@ def task(
             threads=threads,
             queue=queue,
             preview=preview,
+            pin_version=pin_version,
         )
         registry.add(handler)
         return TaskFunction(name, handler.write, function)

@@ -102,3 +102,10 @@ class SignalTimeout(TimeoutError):
 
 class DuplicateStep(Exception):
     """Two steps of one attempt have the same name."""
+
+
+class WorkflowChanged(Exception):
+    """A handler came to a new step before steps that an earlier attempt has stored: its code has changed meanwhile.
+
+    The function of the new step is not called, and the task becomes a dead letter.
+    """

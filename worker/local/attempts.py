@@ -69,7 +69,14 @@ def _run_once(
         recorder=recorder,
         parent_results=ParentResults(parents=dict(steps.children)),
         open_replay=partial(
-            Replay, steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler.is_async
+            Replay,
+            steps,
+            recorder,
+            outcomes.json,
+            outcomes.max_delay,
+            assignment.attempt,
+            handler.is_async,
+            handler.function,
         ),
     )
     # A context of its own: context variables of a handler reach no other task.

@@ -172,7 +172,7 @@ class LocalClient:
                 raise unknown_type(task.type, sorted(self.handlers))
             data, validator = json.loads(strict_json.dump(task.data)), compile_schema(handler.schema)
             if not validator.is_valid(data):
-                raise invalid_data(CheckedVersion(handler.published(), validator), data)
+                raise invalid_data(CheckedVersion(handler.published(self.settings), validator), data)
         except Refusal as refusal:
             raise problem(refusal.kind.status, refusal.problem) from None
         queue = task.queue or task.priority or handler.queue or DEFAULT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.worker.handlers.registry import load
 from tests.integration.gateway.conftest import TYPES, MakeGateway
@@ -13,7 +14,7 @@ URL = "https://api.shop.example/orders"
 
 
 def http_type() -> TaskType:
-    return load(["taskqueue.worker.handlers.http_task"]).handlers["http"].published()
+    return load(["taskqueue.worker.handlers.http_task"]).handlers["http"].published(Settings())
 
 
 @pytest.fixture

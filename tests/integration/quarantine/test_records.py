@@ -97,9 +97,9 @@ FIELDS = (
 )
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
-a action also and beside by cancelled delivered delivery each end ever every fields for hash holds host how it its
-links many of on one others ours owner per permanent record rely script task that the them these to type versions was
-we which why with
+a action after also and beside by cancelled delivered delivery each end ever every fields for hash holds host
+how is it its links many of on one others ours owner per permanent pinned record rely script task that the them
+these to type version versions was we which why with
 """
 """The other words of that docstring."""
 STATES = (TaskState.PENDING, TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.RUNNING, TaskState.COMPLETED)

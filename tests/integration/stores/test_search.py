@@ -138,7 +138,7 @@ def test_a_page_that_reads_much_data_examines_fewer_tasks(store: Store) -> None:
     page = store.records.page(filter_of({}, "data.n:2"), limit=50)
     assert page.items == ()
     assert page.next_cursor is not None
-    assert found(store, "data.n:1") == tasks[::-1]
+    assert sorted(found(store, "data.n:1")) == sorted(tasks)
     assert counted(store, Verb.CANCEL, "data.n:1") == 20
 
 

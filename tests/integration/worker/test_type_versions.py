@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -14,7 +15,7 @@ from redis import Redis
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting, version_of
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting
 from taskqueue.shared.stores.workers import WorkerInfo
 from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
@@ -124,11 +125,24 @@ def test_a_type_that_is_concurrent_in_one_version_only_runs_on_both(system: Syst
     assert {each.result[0] for each in ended} == {"before", "after"}
 
 
+@pytest.mark.parametrize("kind", ["pinned", "pinned-async"])
+def test_a_task_with_steps_stays_on_its_version(system: System, tmp_path: Path, kind: str) -> None:
+    for version in ("1", "2"):
+        system.start_worker(
+            TASK_MODULES="tests.support.handlers_durable", APP_VERSION=version, WORKER_EXECUTORS="1", EXECUTOR_SLOTS="2"
+        )
+    system.start_housekeeper()
+    ids = system.submit_many([(kind, json.dumps({"folder": str(tmp_path)}))] * 20)
+    found = [{attempt.app_version for attempt in each.attempts} for each in details(system, ids)]
+    assert Counter(map(len, found)) == {1: 20}
+    assert set.union(*found) == {"1", "2"}
+
+
 # --- step by step ---
 
 _CLAIMS = itertools.count()
 SHIP = {name: TaskType(name="ship", schema={}, description=name) for name in ("before", "after")}
-VERSION = {name: version_of(each.entry) for name, each in SHIP.items()}
+VERSION = {name: each.version for name, each in SHIP.items()}
 
 
 def claim(store: Store, worker: str) -> list[str]:
@@ -197,6 +211,56 @@ def test_an_outage_of_redis_makes_no_refusal_final(store: Store) -> None:
     assert store.state(task) is TaskState.PENDING
 
 
+PINNED = {name: TaskType(name="ship", schema={}, pinned_to=name) for name in ("1", "2")}
+
+
+def pinned_task(store: Store) -> str:
+    """Submits a task whose first attempt, on version 1, has stored a step and ended."""
+    for name, each in PINNED.items():
+        announce(store, name, each)
+    [task] = submit(store, "ship")
+    assert claim(store, "1") == [task]
+    token = text(store.redis.hget(keys.rq_job(task), "token"))
+    save = ("step_save", task, token, "a", '{"kind":"result","value":1}', 9, 999, PINNED["1"].version)
+    assert store.scripts.call(*save)[0] == b"stored"
+    store.scripts.call("report", "1", task, token, *ENDS["interrupted"], store.clock.now_us, "{}", "", "")
+    assert store.records.get(task).pinned_to == PINNED["1"].version
+    return task
+
+
+def test_a_pinned_task_waits_for_its_version_as_long_as_that_lives(store: Store) -> None:
+    task = pinned_task(store)
+    for seconds in (0, 30, 29):
+        store.clock.advance(timedelta(seconds=seconds))
+        announce(store, "2", PINNED["2"])
+        assert claim(store, "2") == []
+        assert maintenance.refused(store.scripts, 10) == 0
+    store.clock.advance(timedelta(seconds=2))
+    announce(store, "2", PINNED["2"])
+    assert maintenance.refused(store.scripts, 10) == 0
+    assert claim(store, "2") == [task], "a minute after the last heartbeat of a worker with its version"
+
+
+def test_a_pinned_task_is_run_by_its_version_also_after_a_retry(store: Store) -> None:
+    task = pinned_task(store)
+    assert claim(store, "2") == []
+    assert claim(store, "1") == [task]
+    token = text(store.redis.hget(keys.rq_job(task), "token"))
+    error = json.dumps({"type": "ValueError", "message": "no"})
+    store.scripts.call("report", "1", task, token, *ENDS["failed"], 0, "{}", error, NULL)
+    assert store.scripts.call("requeue", "", "nonce", task)[0][:2] == [b"failed", 1]
+    assert claim(store, "2") == []
+    assert claim(store, "1") == [task]
+
+
+def test_a_pinned_task_whose_data_is_refused_is_asked_of_other_versions(store: Store) -> None:
+    task = pinned_task(store)
+    assert claim(store, "1") == [task]
+    assert refuse(store, task, PINNED["1"].version) == 3
+    assert claim(store, "1") == []
+    assert claim(store, "2") == [task]
+
+
 def test_a_task_whose_type_has_no_live_worker_at_all_is_never_failed_for_it(store: Store) -> None:
     announce(store, "new", SHIP["after"])
     announce(store, "old", SHIP["before"])
@@ -239,7 +303,7 @@ def test_sets_are_forgotten_with_their_versions_and_come_back_whole(store: Store
     assert maintenance.types_prune(store.scripts, week, 200) == 0
     versions = {text(each) for each in store.redis.hkeys(keys.TYPE_VERSIONS)}
     assert VERSION["before"] not in versions
-    assert {VERSION["after"], version_of(TaskType(name="same", schema={}).entry)} == versions
+    assert {VERSION["after"], TaskType(name="same", schema={}).version} == versions
     assert [text(each) for each in store.redis.zrange(keys.TYPE_SETS, 0, -1)] == [
         pack([SHIP["after"], TaskType(name="same", schema={})]).digest
     ]

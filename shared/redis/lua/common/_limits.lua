@@ -88,8 +88,9 @@ local function limit_names(task_type, key)
 end
 
 local function has_slot(limit) return not limit.paused and (not limit.free or limit.free > 0) end
-local function has_token(limit) return not limit.tokens or limit.tokens > 0.999999 end
-local function lets_start(limit) return not limit or (has_slot(limit) and has_token(limit)) end
+local function lets_start(limit)
+  return not limit or (has_slot(limit) and (not limit.tokens or limit.tokens > 0.999999))
+end
 
 -- Returns the name of the first limit that holds a task back, or nil.
 local function limit_in_the_way(names)

@@ -325,7 +325,7 @@ end
 -- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
 local function requeue_one(id, data, cause, nonce)
-  local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
+  local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch', 'refused')
   if t and nonce and t.sent_back == nonce then return {'failed', 1} end
   local state = t and t.state or ''
   local queue = t and t.origin
@@ -333,7 +333,8 @@ local function requeue_one(id, data, cause, nonce)
   if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
   history.keep(id, 'COPY')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'suspicions', 'ended_at', 'begun', 'cancel', 'progress',
-    'expires_at', 'due_at', 'refused', 'refusal', 'step_errors')
+    'expires_at', 'due_at', 'refusal', 'step_errors')
+  if string.sub(t.refused or '', 1, 1) ~= '=' then redis.call('HDEL', keys.rq_job(id), 'refused') end -- else it is pinned
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   note_replay(id, t.meta, cause or '', t.attempt)
   hold_unique_again(id, {start = true, ['end'] = true})

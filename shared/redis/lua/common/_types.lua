@@ -1,7 +1,8 @@
 -- Included by the scripts that have to know which worker can run a task. A worker names its set of task types
 -- (`keys.TYPES_OF`); a set is a hash of type names to versions, where a version is the digest of what was published
 -- for the type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
--- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it.
+-- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it. A task whose steps pin
+-- it to a version has "=" and that version in their place; other versions run it when no worker has that one.
 local RECENT = 60000000 -- a set counts as live as long as the record of a worker
 
 local function worker_queue(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
@@ -31,14 +32,6 @@ end
 -- Returns whether a set is published: one that Redis lost is ignored until its workers publish it again.
 local function is_published(set) return version_of(set, '@first') ~= false end
 
--- Returns whether a worker with this set can run the tasks of a wait queue; "" is an earlier version, without a set.
-local function set_serves(set, group)
-  local task_type, refused = worker_queue_parts(group)
-  if not task_type or set == '' then return true end
-  local version = version_of(set, task_type)
-  return version and not string.find(refused, version, 1, true)
-end
-
 -- Returns the sets of the live workers; with "" when there are workers of an earlier version.
 local function live_sets()
   local names = redis.call('ZRANGEBYSCORE', keys.WORKERS, num(now - RECENT), '+inf', 'LIMIT', 0, 2000)
@@ -54,21 +47,39 @@ local function live_sets()
   return sets
 end
 
--- Returns for how long no heartbeat could reach Redis, by the last check of ended leases (`reap.lua`).
-local function outage()
+-- Returns the same with those that were live a minute ago: a worker that restarts will be back. Time in which no heartbeat
+-- could reach Redis, by the last check of ended leases (`reap.lua`), does not count.
+local function recent_sets()
   local v = hash(keys.REAPER, 'beat', 'credit', 'until')
   local beat, credit, ends = number_of(v.beat) or now, number_of(v.credit) or 0, number_of(v['until']) or 0
-  return math.max(0, now - beat) + (ends > now and credit or 0)
-end
-
--- Returns the same with those that were live a minute ago: a worker that restarts will be back. Time in which Redis was
--- away does not count.
-local function recent_sets()
-  local sets = redis.call('ZRANGEBYSCORE', keys.TYPE_SETS, num(now - RECENT - outage()), '+inf')
+  local outage = math.max(0, now - beat) + (ends > now and credit or 0)
+  local sets = redis.call('ZRANGEBYSCORE', keys.TYPE_SETS, num(now - RECENT - outage), '+inf')
   for _, set in ipairs(live_sets()) do
     if set == '' then sets[#sets + 1] = set end
   end
   return sets
+end
+
+-- Returns the version to which a task is pinned, by its refusing versions; nil for one that is not.
+local function pinned_version(refused) return string.match(refused or '', '^=(.+)$') end
+
+-- Returns whether this version of a type may run tasks that these versions have refused. For a pinned task of another
+-- version it reads the sets of all workers.
+local function may_run(task_type, version, refused)
+  local pinned = pinned_version(refused)
+  if not pinned then return not string.find(refused, version, 1, true) end
+  for _, set in ipairs(version ~= pinned and recent_sets() or {}) do
+    if set ~= '' and version_of(set, task_type) == pinned then return false end
+  end
+  return true
+end
+
+-- Returns whether a worker with this set can run the tasks of a wait queue; "" is an earlier version, without a set.
+local function set_serves(set, group)
+  local task_type, refused = worker_queue_parts(group)
+  if not task_type or set == '' then return true end
+  local version = version_of(set, task_type)
+  return version and may_run(task_type, version, refused)
 end
 
 local function is_served(group, sets)

@@ -4,13 +4,12 @@
 -- lease. The task has them among its parents, each with the name of its group: when it waits for a group (`report.lua`),
 -- it runs again at the end of the last of them. Their records are kept until the task has ended, and a cancel of the task
 -- cancels them.
--- ARGV: now, id, token, name of the step, its record, how many steps and how many bytes of them a task may have, group,
---   bounds, then nine per child as `submit.lua` takes them.
+-- ARGV: the eight of `step_save.lua`, group, bounds, then nine per child as `submit.lua` takes them.
 -- Returns what `step_save.lua` returns, or, when nothing was stored: "fan-out" and how many children and parents the task
 --   has, "full" or "queues" and the queue that takes no more tasks, or that would be one too many.
-local id, token, field, value, group, bounds = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5], ARGV[8], ARGV[9]
-local FIRST, EACH, MOST = 10, 9, 1000
-local t = record(id, 'token', 'state', 'steps', 'parents', field)
+local id, token, field, value, group, bounds = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5], ARGV[9], ARGV[10]
+local FIRST, EACH, MOST = 11, 9, 1000
+local t = record(id, 'token', 'state', 'steps', 'parents', 'refused', field)
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end
 if t[field] then return {'found', t[field]} end
 local there, bytes = string.match(t.steps or '', '^(%d+) (%d+)$')
@@ -35,6 +34,7 @@ for queue, number in pairs(wanted) do
 end
 
 submit(arguments)
+if ARGV[8] ~= '' and t.refused ~= '=' .. ARGV[8] then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. ARGV[8]) end
 for at = FIRST, #ARGV, EACH do add_child(id, ARGV[at], 0) end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(there + 1) .. ' ' .. num(bytes),
   'relations', '1', 'parents', cjson.encode(parents), 'spawned', '1')

@@ -2,13 +2,13 @@
 -- Stores the end of a step, once, if the attempt that ran it still holds the lease of its task. The wait for a signal is
 -- replaced by its time-out, unless the signal has come, and a checkpoint by the next one.
 -- ARGV: now, id, token, name, record of the step (JSON, which begins with its kind), how many steps and how many bytes
---   of them a task may have.
+--   of them a task may have, the version of its type to which the task is pinned ("": none).
 -- Returns what happened and a value: "stored" and, for a checkpoint whose worker drains, "draining"; "found" and the record
 --   that is there already, also of the same step sent twice; "lost" (the lease); "many" and the number of steps, "large" and
 --   the bytes of all, when nothing was stored.
 write_even_when_full()
 local id, token, field, value = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5]
-local t = record(id, 'token', 'state', 'steps', 'worker_name', field)
+local t = record(id, 'token', 'state', 'steps', 'worker_name', 'refused', field)
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end
 local before = t[field]
 local ends_wait = before and string.sub(before, 1, 14) == '{"kind":"wait"' and string.sub(value, 1, 14) ~= '{"kind":"wait"'
@@ -20,6 +20,7 @@ there, bytes = (tonumber(there) or 0) - (before and 1 or 0), (tonumber(bytes) or
 if there >= tonumber(ARGV[6]) then return {'many', num(there)} end
 if bytes > tonumber(ARGV[7]) then return {'large', num(bytes)} end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(there + 1) .. ' ' .. num(bytes))
+if ARGV[8] ~= '' and t.refused ~= '=' .. ARGV[8] then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. ARGV[8]) end
 if string.find(value, '^{"kind":"error"') or ends_wait then redis.call('HSET', keys.rq_job(id), 'step_errors', '1') end
 local beat = is_checkpoint and redis.pcall('GET', keys.worker(t.worker_name or ''))
 return {'stored', type(beat) == 'string' and string.find(beat, '"state": "draining"', 1, true) and 'draining' or ''}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.worker.handlers.context import current_task, progress, report_progress
 from taskqueue.worker.handlers.examples.calculate import calculate
 from taskqueue.worker.handlers.examples.process import NothingToProcess, process
@@ -196,7 +197,7 @@ def test_a_preview_is_an_annotation_of_the_schema() -> None:
     @task("pay", preview="order {order}", registry=registry)
     def pay(order: int) -> None: ...
 
-    published = registry.handlers["pay"].published()
+    published = registry.handlers["pay"].published(Settings())
     assert published.schema["x-preview"] == "order {order}"
     assert "preview" not in json.loads(published.entry)
     with pytest.raises(HandlerError, match="single brace"):
