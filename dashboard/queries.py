@@ -23,7 +23,7 @@ from taskqueue.shared.domain.task import TaskDetail, TaskState, TaskSummary
 from taskqueue.shared.errors import HistoryUnavailable, TaskNotFound
 from taskqueue.shared.stores.audit import AuditEntry, AuditFilter
 from taskqueue.shared.stores.batches import Batch, BatchItem
-from taskqueue.shared.stores.breakdown import Breakdown, Source
+from taskqueue.shared.stores.breakdown import Breakdown
 from taskqueue.shared.stores.bulk_actions import BulkAction, Count, Plan
 from taskqueue.shared.stores.dependencies import Relations, Relative, read_relations
 from taskqueue.shared.stores.failure_groups import FailureGroup
@@ -31,6 +31,7 @@ from taskqueue.shared.stores.limits import LimitState
 from taskqueue.shared.stores.locks import LockInfo
 from taskqueue.shared.stores.saved_views import SavedView
 from taskqueue.shared.stores.schedules import Run, SchedulePage, StoredSchedule
+from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.shared.stores.tasks import Filter, Page, Reading
 from taskqueue.shared.stores.workers import WorkerInfo

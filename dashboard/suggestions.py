@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from taskqueue.dashboard.context import context
 from taskqueue.dashboard.present import clip
 from taskqueue.shared.domain.search import NAMES, SearchError
-from taskqueue.shared.stores.breakdown import Source
+from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.tasks import Filter, filter_of
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ from taskqueue.gateway.routes.types import TypeRoutes
 from taskqueue.gateway.routes.waiting import WaitingRoutes
 from taskqueue.gateway.routes.workers import WorkerRoutes
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner
+from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
 from taskqueue.shared.alerts.incident import Incidents
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TASK_ID
@@ -158,7 +159,11 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
             waiters=waiters,
             stopping=app.config["STOPPING"],
         ),
-        BatchSubmission(BatchPlanner(queues, batches, task_factory, metrics, tracing), idempotency),
+        BatchSubmission(
+            BatchPlanner(queues, batches, task_factory, metrics, tracing),
+            idempotency,
+            EarlierTaskReader(records, batches, idempotency),
+        ),
         OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis)), app.config["STOPPING"])),

@@ -13,7 +13,8 @@ from taskqueue.dashboard.context import context, show
 from taskqueue.dashboard.filters import demand_visible, given, read_filter
 from taskqueue.shared.domain.csv_lines import MEDIA_TYPE
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.breakdown import Breakdown, Source, Values, as_csv
+from taskqueue.shared.stores.breakdown import Breakdown, Values, as_csv
+from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.tasks import Filter
 
 blueprint = Blueprint("breakdown", __name__)

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
+from taskqueue.gateway.schemas.bulk_actions import BulkFilter, StatusWord
 from taskqueue.gateway.schemas.tasks import TaskView
 from taskqueue.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
 from taskqueue.shared.domain.task import Conflict, TaskState
+from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.submission.bodies import NewTaskBody
 from taskqueue.shared.submission.values import Body
 
@@ -63,14 +65,45 @@ class BatchBody(BatchTermsBody):
     )
 
 
+class EarlierTasks(BulkFilter):
+    """Earlier tasks on record in Redis, each of which gives a new one: those that match all fields."""
+
+    status: StatusWord | None = Field(None, description="Null: every status.")
+    deleted: Literal[False] = Field(False, description="Deleted tasks cannot be selected.")
+    batch_id: str | None = Field(
+        None, pattern="^[A-Za-z0-9_-]{1,128}$", description="Of the other fields, only status applies then."
+    )
+
+    @property
+    def source(self) -> Source:
+        """Returns which tasks are meant. Raises Refusal for fields of the data that the caller may not see."""
+        return Source(self.wanted, self.batch_id)
+
+
 class NewBatchBody(BatchTermsBody):
-    """A batch, with its first tasks or without."""
+    """A batch, with its first tasks or without; or one with a task for each of many earlier ones."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"name": "import", "tasks": [{"type": "process", "data": "one"}]}]}
     )
 
     tasks: Annotated[list[Any], Field(max_length=10_000)] = Field([], description="The first tasks, as in BatchBody.")
+    source: EarlierTasks | None = Field(
+        None, alias="from", description="The earlier tasks, at most 10,000; the batch is closed when it is stored."
+    )
+    task: dict[str, Any] | None = Field(
+        None,
+        description='With `from`: the task for each of them, as POST /tasks takes it. `{"$from": "result.url"}` stands '
+        "for a value of the earlier task: `id`, `data`, `result`, or a field of these.",
+    )
+
+    @model_validator(mode="after")
+    def _has_tasks_or_earlier_ones(self) -> NewBatchBody:
+        if (self.source is None) != (self.task is None):
+            raise ValueError("from and task belong together: give both, or neither")
+        if self.source is not None and self.tasks:
+            raise ValueError("has tasks as well as from: give one of them")
+        return self
 
 
 class MoreTasksBody(Body):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from taskqueue.gateway.schemas.filters import TaskFilter
 from taskqueue.gateway.schemas.values import Query, View
-from taskqueue.shared.stores.breakdown import Source
+from taskqueue.shared.stores.selection import Source
 
 TOP = 100
 

@@ -115,7 +115,7 @@ def plan(
 ) -> Plan:
     """Validates all tasks of a request, the first with index `start`; each is accepted or refused by itself.
 
-    Raises Refusal when no task types are registered yet.
+    A value may be the refusal of its task. Raises Refusal when no task types are registered yet.
     """
     names = {at: value.get("item") if isinstance(value, dict) else None for at, value in enumerate(values, start)}
     ids = {at: identity.of(at, name) for at, name in names.items()}
@@ -126,6 +126,8 @@ def plan(
     refused: dict[int, Item] = {}
     for at, value in enumerate(values, start):
         try:
+            if isinstance(value, Refusal):
+                raise value
             if places[ids[at]] != at:
                 raise refusals.invalid(
                     [refusals.field_error(("item",), f"is already the name of task {places[ids[at]]}")]

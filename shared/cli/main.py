@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
-from taskqueue.shared.cli import breakdown, bulk, completion, keys, operations, parts, tasks
+from taskqueue.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from taskqueue.shared.client.client import DEFAULT_URL
@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
         operations.add_group(commands, "bulk", "many tasks at once: cancel, run-now, move, retry, delete, restore")
     )
     breakdown.add_command(commands)
+    batch_from.add_command(commands)
     parts.add_commands(commands)
     completion.add_command(commands)
     keys.add_commands(operations.add_group(commands, "keys", "API keys: create, list, revoke"))

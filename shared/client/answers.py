@@ -33,6 +33,16 @@ class BatchItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedBatch:
+    """A batch that was made from earlier tasks, with the outcome of each task in their order."""
+
+    batch_id: str
+    accepted: int
+    refused: int
+    items: tuple[BatchItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """A batch with its progress and counts; `status` is receiving, running or ended."""
 

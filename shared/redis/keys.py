@@ -263,7 +263,8 @@ class Keys:
         """hash, owner: submit_once, request_begin, request_end, batch_extend; IDEMPOTENCY_TTL. A request with this key.
 
         fingerprint (of the request), answer; for one task its id (task); for many the token of the process that carries
-        it out, its time-out, the seed of the ids of its tasks, and the first of their indexes in a batch.
+        it out, its time-out, the seed of the ids of its tasks, the first of their indexes in a batch, and the earlier
+        tasks from which they are made (selected).
         """
         return f"{self.prefix}taskqueue:idempotency:{digest}"
 

@@ -22,26 +22,16 @@ from taskqueue.shared.errors import CorruptRecord
 from taskqueue.shared.redis.client import raw, translated
 from taskqueue.shared.redis.quarantine import without_corrupt
 from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.tasks import Filter, Records
+from taskqueue.shared.stores.selection import Selection, Source
+from taskqueue.shared.stores.tasks import Records
 
 EXAMINED = 10_000
-CHUNK = 500
-PAGES = 100
-"""Pages that are read at most: a filter that few tasks match ends there."""
 SAMPLE = 100
 """Tasks whose data tells which fields there are."""
 MOST_FIELDS = 12
 _DEPTH = 3
 _LONGEST = 200
 OFTEN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Which tasks: those of a filter, or of a batch in the state that the filter names."""
-
-    wanted: Filter = field(default_factory=Filter)
-    batch_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -89,10 +79,9 @@ class Breakdowns:
         BatchNotFound.
         """
         tags, fields = Values(), {named: Values()} if named else None
-        tasks, complete = 0, True
-        for summaries in self._chunks(source):
+        tasks, selection = 0, Selection(self.records, self.batches, source)
+        for summaries in selection:
             if tasks >= (EXAMINED if most is None else most):
-                complete = False
                 break
             data = self._data(summaries, source.wanted.deleted)
             fields = fields if fields is not None else {name: Values() for name in _names(data[:SAMPLE])}
@@ -103,29 +92,7 @@ class Breakdowns:
                 path = name.split(".")
                 for each_data in data:
                     values.add(values_at(each_data, path))
-        return Breakdown(tasks=tasks, complete=complete, tags=tags, fields=fields or {})
-
-    def _chunks(self, source: Source) -> Iterator[Sequence[TaskSummary]]:
-        if source.batch_id is not None:
-            yield from self._of_batch(source.batch_id, source.wanted)
-            return
-        cursor = None
-        for _ in range(PAGES):
-            page = self.records.page(source.wanted, limit=CHUNK, cursor=cursor)
-            if page.items:
-                yield page.items
-            if (cursor := page.next_cursor) is None:
-                return
-
-    def _of_batch(self, batch_id: str, wanted: Filter) -> Iterator[Sequence[TaskSummary]]:
-        self.batches.get(batch_id)
-        after: int | None = -1
-        for _ in range(PAGES):
-            if after is None:
-                return
-            items, after = self.batches.items(batch_id, CHUNK, after, wanted.state)
-            if found := [each.summary for each in items if each.summary]:
-                yield found
+        return Breakdown(tasks=tasks, complete=selection.is_complete, tags=tags, fields=fields or {})
 
     def _data(self, tasks: Sequence[TaskSummary], deleted: bool) -> list[Any]:
         """Returns the data of each task; None for one that cannot be read."""

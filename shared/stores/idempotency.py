@@ -12,6 +12,7 @@ import json
 import secrets
 import time
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,6 +54,8 @@ class Begun:
     who: str
     seed: str
     fresh: bool = True
+    selected: list[str] | None = None
+    """The tasks that it, or an earlier repetition, has selected."""
 
 
 class Idempotency:
@@ -112,6 +115,10 @@ class Idempotency:
         """
         self._begin(begun.request, begun.who, begun.seed)
 
+    def select(self, begun: Begun, ids: Sequence[str]) -> None:
+        """Stores the tasks that the request has selected, for its repetitions. Raises as `go_on`."""
+        self._begin(begun.request, begun.who, begun.seed, selected=ids)
+
     def end(self, begun: Begun, answer: bytes) -> None:
         """Stores the answer."""
         with translated():
@@ -130,13 +137,23 @@ class Idempotency:
         with translated():
             request_end(self.scripts, begun.request.digest, begun.who, b"")
 
-    def _begin(self, request: Request, who: str, seed: str, silence: timedelta = SILENCE) -> Begun | bytes:
+    def _begin(
+        self,
+        request: Request,
+        who: str,
+        seed: str,
+        silence: timedelta = SILENCE,
+        selected: Sequence[str] | None = None,
+    ) -> Begun | bytes:
         with translated():
-            what, about = request_begin(
-                self.scripts, request.digest, request.fingerprint, who, silence, self.keep, seed
+            what, [about, *before] = request_begin(
+                self.scripts, request.digest, request.fingerprint, who, silence, self.keep, seed, selected
             )
         _check(what, about)
-        return zlib.decompress(about) if what == "again" else Begun(request, who, text(about), fresh=what == "begun")
+        if what == "again":
+            return zlib.decompress(about)
+        known = json.loads(before[0]) if before else None
+        return Begun(request, who, text(about), fresh=what == "begun", selected=known)
 
 
 def task_id(seed: str, number: int | str) -> str:
@@ -166,10 +183,22 @@ def new_seed() -> str:
 
 
 def request_begin(
-    scripts: Scripts, digest: str, fingerprint: str, who: str, silence: timedelta, keep: timedelta, seed: str
-) -> tuple[str, bytes]:
-    """Takes a multi-step request's key; returns begun or resumed (the seed), again (the answer), busy, other."""
-    what, about = scripts.call("request_begin", digest, fingerprint, who, to_us(silence), to_us(keep) // 1000, seed)
+    scripts: Scripts,
+    digest: str,
+    fingerprint: str,
+    who: str,
+    silence: timedelta,
+    keep: timedelta,
+    seed: str,
+    selected: Sequence[str] | None = None,
+) -> tuple[str, list[bytes]]:
+    """Takes a multi-step request's key; returns begun or resumed (the seed), again (the answer), busy, other.
+
+    What a resumed request has selected follows the seed.
+    """
+    times = (to_us(silence), to_us(keep) // 1000)
+    known = "" if selected is None else json.dumps(selected)
+    what, *about = scripts.call("request_begin", digest, fingerprint, who, *times, seed, known)
     return text(what), about
 
 

@@ -47,7 +47,7 @@ WALK_THROUGHS = {
     "README.md": 2,
     "docs/quickstart.md": 10,
     "docs/guides/handlers.md": 4,
-    "docs/guides/batches-and-dependencies.md": 6,
+    "docs/guides/batches-and-dependencies.md": 7,
     "docs/guides/scheduling.md": 7,
     "docs/guides/queues-and-priorities.md": 6,
     "docs/operate/upgrade.md": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from taskqueue.shared.client.answers import (
     Batch,
     BulkAction,
     BulkPreview,
+    CreatedBatch,
     Lock,
     QueueStatus,
     Schedule,
@@ -98,6 +100,29 @@ class Batches(Resource):
         path, query = f"/batches/{quote(batch_id, safe='')}/tasks", {"status": status}
         found = Pages(self.transport, path, _Place, query)
         return (each.task async for each in found if each.task is not None)
+
+    async def create_from(
+        self,
+        task: Mapping[str, Any],
+        *,
+        batch_id: str | None = None,
+        name: str | None = None,
+        max_running: int | None = None,
+        stop_on_error: int | None = None,
+        then: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        **filters: Any,
+    ) -> CreatedBatch:
+        """Creates a batch with a task for each of up to 10,000 earlier ones: those of a filter, or of a batch.
+
+        `task` is one of `new_task`; in its data `{"$from": "result.url"}` stands for a value of the earlier task: `id`,
+        `data`, `result`, or a field of these. `filters` are those of bulk actions; with `batch_id` only `status`
+        applies. Raises Refused when a filter matches too many tasks, and NotFound for an unknown batch.
+        """
+        terms = {"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then}
+        body = {**plain(terms), "from": plain({"batch_id": batch_id, **filters}), "task": dict(task)}
+        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
+        return await self._ask(CreatedBatch, "POST", "/batches", body=body, headers=headers, lasting=True)
 
     async def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
         """Cancels all tasks of a batch: no more of them start."""

@@ -12,9 +12,10 @@ from taskqueue.gateway.app import create_app
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import breakdown
+from taskqueue.shared.stores import breakdown, selection
 from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.breakdown import Breakdowns, Source, Values, values_at
+from taskqueue.shared.stores.breakdown import Breakdowns, Values, values_at
+from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
@@ -121,7 +122,7 @@ def test_the_number_of_tasks_is_bounded(
     system: System, breakdowns: Breakdowns, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
     monkeypatch.setattr(breakdown, "EXAMINED", 20)
-    monkeypatch.setattr(breakdown, "CHUNK", 10)
+    monkeypatch.setattr(selection, "CHUNK", 10)
     _hit(system, *range(25))
     found = breakdowns.read(FAILED)
     assert (found.tasks, found.complete) == (20, False)

@@ -286,7 +286,7 @@ def test_the_answer_of_a_request_that_was_carried_out_is_kept(store: Store) -> N
     with full(store.redis):
         assert request_end(store.scripts, "digest", "me", b"done")
     again = request_begin(store.scripts, "digest", "same", "you", timedelta(), timedelta(hours=1), "")
-    assert again == ("again", b"done")
+    assert again == ("again", [b"done"])
 
 
 def test_a_batch_is_closed_and_removed_when_its_tasks_are_gone(dead: Family) -> None:

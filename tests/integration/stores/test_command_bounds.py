@@ -683,7 +683,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "pause": ("type:noop", ""),
     "personal_key_add": ("id", "{}", "local:a", 10, 1000),
     "redeliver": ("id",),
-    "request_begin": ("digest", "print", "who", 1000, 1000, "seed"),
+    "request_begin": ("digest", "print", "who", 1000, 1000, "seed", "[]"),
     "request_end": ("digest", "who", "answer"),
     "restore": ("id",),
     "run_now": ("id",),

@@ -5,5 +5,8 @@ write_even_when_full()
 local key = keys.idempotency(ARGV[2])
 if redis.call('HGET', key, 'who') ~= ARGV[3] then return 0 end
 if ARGV[4] == '' then redis.call('DEL', key)
-else redis.call('HSET', key, 'answer', ARGV[4]) end
+else
+  redis.call('HSET', key, 'answer', ARGV[4])
+  redis.call('HDEL', key, 'selected')
+end
 return 1

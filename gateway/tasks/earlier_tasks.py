@@ -1,0 +1,127 @@
+"""Makes the tasks of a batch from earlier ones: a template is filled in with the data and the result of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from taskqueue.gateway.auth.visible import visible
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.schemas.batches import EarlierTasks
+from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.stores.batches import Batches
+from taskqueue.shared.stores.idempotency import Begun, Idempotency
+from taskqueue.shared.stores.selection import Selection
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+
+MOST = 10_000
+READ_AT_ONCE = 50
+REFERENCE = "$from"
+_ROOTS = ("id", "data", "result")
+
+
+class EarlierTaskReader:
+    """Selects earlier tasks, and fills templates in with them."""
+
+    def __init__(self, records: Records, batches: Batches, idempotency: Idempotency) -> None:
+        self.records = records
+        self.batches = batches
+        self.idempotency = idempotency
+
+    def tasks(self, wanted: EarlierTasks, template: Mapping[str, Any], begun: Begun | None) -> list[Any]:
+        """Returns a task for each earlier one in their order, or the refusal of one that lacks a value.
+
+        A repeated request gets the tasks that its first one selected. Raises Refusal, BatchNotFound and
+        PayloadUnavailable.
+        """
+        check_template(template)
+        selected = begun.selected if begun else None
+        if selected is None:
+            selected = self._select(wanted)
+            if begun:
+                self.idempotency.select(begun, selected)
+        return list(self._filled(selected, template))
+
+    def _select(self, wanted: EarlierTasks) -> list[str]:
+        selection, ids = Selection(self.records, self.batches, wanted.source), list[str]()
+        for chunk in selection:
+            ids += [each.id for each in chunk]
+            if len(ids) > MOST:
+                raise _refused(
+                    ("from",), f"matches more than {MOST} tasks: narrow it, for example with since and until"
+                )
+        if not selection.is_complete:
+            raise _refused(("from",), "has to examine too many tasks: narrow it, for example with status and type")
+        return ids if wanted.batch_id else ids[::-1]
+
+    def _filled(self, ids: list[str], template: Mapping[str, Any]) -> Iterator[Any]:
+        for first in range(0, len(ids), READ_AT_ONCE):
+            part = ids[first : first + READ_AT_ONCE]
+            found = self.records.read_many(part)
+            for each in part:
+                if each not in found:
+                    yield _refused(("from",), f"task {each} is no longer on record")
+                    continue
+                try:
+                    yield self._fill(template, found[each].detail)
+                except LookupError as error:
+                    yield _refused(("task", "data"), f"{error.args[0]} of task {each}")
+
+    def _fill(self, template: Mapping[str, Any], found: TaskDetail) -> dict[str, Any]:
+        """Returns the template with values in place of references. Raises LookupError for a value that is missing."""
+        values: dict[str, Any] = {"id": found.summary.id}
+        for root in {path.partition(".")[0] for path in _references(template)} - values.keys():
+            if root == "result" and found.summary.state is not TaskState.COMPLETED:
+                raise LookupError(f"there is no result, but the status {found.summary.state},")
+            values[root] = self.records.payloads.read(found.data if root == "data" else found.result)
+        seen = {root: visible(value) for root, value in values.items()}
+        filled = _replaced(template, values)
+        if seen != values and _replaced(template, seen) != filled:
+            raise Refusal(errors.SCOPE, "DASHBOARD_REDACT hides some of these fields from personal API keys")
+        return {**filled, "item": found.summary.id}
+
+
+def check_template(template: Mapping[str, Any]) -> None:
+    """Raises Refusal for references that no task can have."""
+    for path in _references(template):
+        if not isinstance(path, str) or path.partition(".")[0] not in _ROOTS:
+            raise _refused(
+                ("task", "data"), f"{REFERENCE} must be id, data or result, or a field of these: result.url; got {path}"
+            )
+
+
+def _references(part: Any) -> Iterator[Any]:
+    if isinstance(part, dict):
+        if part.keys() == {REFERENCE}:
+            yield part[REFERENCE]
+        else:
+            for each in part.values():
+                yield from _references(each)
+    elif isinstance(part, list):
+        for each in part:
+            yield from _references(each)
+
+
+def _replaced(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        if part.keys() == {REFERENCE}:
+            return _value_at(values, part[REFERENCE])
+        return {name: _replaced(each, values) for name, each in part.items()}
+    return [_replaced(each, values) for each in part] if isinstance(part, list) else part
+
+
+def _value_at(values: Any, path: str) -> Any:
+    for name in path.split("."):
+        if isinstance(values, list) and name.isdecimal() and int(name) < len(values):
+            values = values[int(name)]
+        elif isinstance(values, dict) and name in values:
+            values = values[name]
+        else:
+            raise LookupError(f"there is no {path} in the record")
+    return values
+
+
+def _refused(path: tuple[str, ...], detail: str) -> Refusal:
+    return refusals.invalid([refusals.field_error(path, detail)])

@@ -1,0 +1,171 @@
+"""Batches whose tasks are made from earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from taskqueue.gateway.routes.batches import BatchSubmission
+from taskqueue.gateway.tasks import earlier_tasks
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.api_keys import Scope, new_key
+from taskqueue.shared.stores.personal_keys import PersonalKeys
+from tests.integration.gateway.conftest import MakeGateway
+from tests.integration.gateway.driving import Gateway, problem
+from tests.integration.gateway.test_keys import bearer
+from tests.integration.gateway.test_personal_keys import ALL, created
+
+RENDERED = {"status": "completed", "tag": "rendered"}
+PUBLISH = {
+    "type": "process",
+    "data": {"of": {"$from": "id"}, "url": {"$from": "result.urls.1"}, "n": {"$from": "data"}},
+}
+
+
+@pytest.fixture
+def held(redis_client: Redis) -> PersonalKeys:
+    return PersonalKeys(Scripts(redis_client))
+
+
+def rendered(gateway: Gateway, number: int = 3) -> list[str]:
+    """Completed tasks with a tag; their ids, the oldest first."""
+    ids = [gateway.submit(data=n, tags=["rendered"]) for n in range(number)]
+    gateway.start()
+    for n, each in enumerate(ids):
+        gateway.complete(each, {"urls": ["", f"https://x/{n}"]})
+    return ids
+
+
+def create(gateway: Gateway, source: Any, task: Any, **more: Any) -> Any:
+    headers = more.pop("headers", {})
+    return gateway.http.post("/batches", json={"from": source, "task": task, **more}, headers=headers)
+
+
+def data_of(gateway: Gateway, items: list[Any]) -> list[Any]:
+    return [gateway.show(each["task_id"])["data"] for each in items]
+
+
+def test_a_batch_has_a_task_for_each_earlier_one(gateway: Gateway) -> None:
+    ids = rendered(gateway)
+    gateway.submit(data="another")
+    answer = create(gateway, RENDERED, {**PUBLISH, "tags": ["published"]}, name="publish", max_running=2)
+    assert (answer.status_code, answer.json["accepted"], answer.json["refused"]) == (202, 3, 0)
+    assert data_of(gateway, answer.json["items"]) == [
+        {"of": each, "url": f"https://x/{n}", "n": n} for n, each in enumerate(ids)
+    ]
+    batch = gateway.http.get(f"/batches/{answer.json['batch_id']}").json
+    assert batch
+    assert (batch["name"], batch["status"], batch["total"], batch["max_running"]) == ("publish", "running", 3, 2)
+
+
+def test_the_tasks_of_an_earlier_batch_are_taken_in_their_order(gateway: Gateway) -> None:
+    tasks = [{"type": "process", "data": n} for n in range(4)]
+    first = gateway.http.post("/tasks/batch", json={"tasks": tasks}).json
+    assert first
+    ids = [each["task_id"] for each in first["items"]]
+    gateway.start()
+    for each in ids[:3]:
+        gateway.complete(each)
+    source = {"batch_id": first["batch_id"], "status": "completed"}
+    answer = create(gateway, source, {"type": "process", "data": [{"$from": "data"}, "as it is", {"$from": "result"}]})
+    assert data_of(gateway, answer.json["items"]) == [[n, "as it is", None] for n in range(3)]
+    problem(create(gateway, {"batch_id": "none"}, PUBLISH), 404, "not-found")
+
+
+def test_a_task_that_lacks_a_value_is_refused_by_itself(gateway: Gateway) -> None:
+    ids = rendered(gateway, 1)
+    waiting = gateway.submit(data={"a": 1}, tags=["rendered"])
+    answer = create(gateway, {"tag": "rendered"}, PUBLISH)
+    assert (answer.status_code, answer.json["accepted"], answer.json["refused"]) == (207, 1, 1)
+    assert answer.json["items"][1]["problem"]["detail"] == (
+        f"task.data: there is no result, but the status pending, of task {waiting}"
+    )
+    answer = create(gateway, {"tag": "rendered"}, {"type": "process", "data": {"$from": "data.a"}})
+    assert f"there is no data.a in the record of task {ids[0]}" in answer.json["items"][0]["problem"]["detail"]
+    assert data_of(gateway, answer.json["items"][1:]) == [1]
+
+
+def test_no_earlier_task_is_a_batch_that_has_ended(gateway: Gateway) -> None:
+    answer = create(gateway, RENDERED, PUBLISH)
+    assert (answer.status_code, answer.json["items"]) == (202, [])
+    batch = gateway.http.get(f"/batches/{answer.json['batch_id']}").json
+    assert batch
+    assert batch["status"] == "ended"
+
+
+def test_a_request_that_is_repeated_has_the_same_tasks(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when Redis failed in the middle and other tasks match by then."""
+    rendered(gateway)
+    key = {"Idempotency-Key": "publish"}
+    store = BatchSubmission._store
+
+    def fails(*_: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(BatchSubmission, "_store", fails)
+    assert create(gateway, RENDERED, PUBLISH, headers=key).status_code == 503
+    monkeypatch.setattr(BatchSubmission, "_store", store)
+    rendered(gateway, 2)
+    gateway.redis.hset(gateway.redis.keys("taskqueue:idempotency:*")[0], "until", 0)
+    first = create(gateway, RENDERED, PUBLISH, headers=key)
+    again = create(gateway, RENDERED, PUBLISH, headers=key)
+    assert (first.json["accepted"], again.json) == (3, first.json)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    batch = gateway.http.get(f"/batches/{first.json['batch_id']}").json
+    assert batch
+    assert (batch["status"], batch["total"]) == ("running", 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"from": RENDERED}, "from and task belong together"),
+        ({"task": PUBLISH}, "from and task belong together"),
+        ({"from": RENDERED, "task": PUBLISH, "tasks": [{"type": "process"}]}, "give one of them"),
+        (
+            {"from": RENDERED, "task": {"type": "process", "data": {"$from": "error.type"}}},
+            "must be id, data or result",
+        ),
+        ({"from": RENDERED, "task": {"type": "process", "data": [{"$from": 1}]}}, "must be id, data or result"),
+        ({"from": {"deleted": True}, "task": PUBLISH}, "deleted"),
+        ({"from": {"colour": "red"}, "task": PUBLISH}, "colour"),
+    ],
+)
+def test_a_wrong_request_says_what_to_change(gateway: Gateway, body: Any, words: str) -> None:
+    assert words in problem(gateway.http.post("/batches", json=body), 422, "invalid-request")["detail"]
+
+
+def test_too_many_tasks_are_refused(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered(gateway)
+    monkeypatch.setattr(earlier_tasks, "MOST", 2)
+    detail = problem(create(gateway, RENDERED, PUBLISH), 422, "invalid-request")["detail"]
+    assert "matches more than 2 tasks: narrow it" in detail
+    monkeypatch.setattr("taskqueue.shared.stores.selection.PAGES", 0)
+    detail = problem(create(gateway, RENDERED, PUBLISH), 422, "invalid-request")["detail"]
+    assert "has to examine too many tasks" in detail
+
+
+def test_it_needs_the_right_to_read(make_gateway: MakeGateway) -> None:
+    both, may = new_key("both", [Scope.SUBMIT, Scope.READ])
+    submit, may_not = new_key("submit", [Scope.SUBMIT])
+    gateway = make_gateway(api_keys=(both.line, submit.line))
+    problem(create(gateway, RENDERED, PUBLISH, headers=bearer(may_not)), 403, "scope-missing")
+    assert create(gateway, RENDERED, PUBLISH, headers=bearer(may)).status_code == 202
+
+
+def test_hidden_fields_are_not_copied(make_gateway: MakeGateway, held: PersonalKeys) -> None:
+    gateway = make_gateway(personal_keys=ALL, dashboard_redact=("customer.iban",))
+    ann = created(held, *Scope)
+    body = {"type": "process", "data": {"customer": {"iban": "DE02", "city": "Bonn"}}}
+    assert gateway.http.post("/tasks", json=body, headers=ann).status_code == 202
+    for path, status in (
+        ("data.customer.iban", 403),
+        ("data.customer", 403),
+        ("data", 403),
+        ("data.customer.city", 202),
+    ):
+        answer = create(gateway, {"type": "process"}, {"type": "process", "data": {"$from": path}}, headers=ann)
+        assert answer.status_code == status if status == 403 else answer.json["accepted"], path
