@@ -2,6 +2,7 @@
 
 from taskqueue.worker.durable import (
     Children,
+    continue_as_new,
     emit,
     gather,
     resumable,
@@ -65,6 +66,7 @@ __all__ = [
     "WorkflowChanged",
     "after_task",
     "before_task",
+    "continue_as_new",
     "current_task",
     "emit",
     "execute_with_lock",

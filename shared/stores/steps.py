@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from taskqueue.shared.domain import task_data
 from taskqueue.shared.errors import (
     IllegalTransition,
     LeaseEnded,
@@ -65,6 +66,13 @@ class Steps(Protocol):
         """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
         ...
 
+    def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
+        """Removes all steps but signals other than these, and stores the data of the next attempt, in JSON.
+
+        Raises LeaseEnded and StoreUnavailable.
+        """
+        ...
+
     def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
         """Appends a chunk of output, once; returns whether it is stored. Raises LeaseEnded and StoreUnavailable."""
         ...
@@ -121,6 +129,12 @@ class RedisSteps:
 
     def checkpoint(self, name: str, record: bytes) -> bool:
         return self._save(name, record)[1] == b"draining"
+
+    def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
+        with translated():
+            call = task_data.encode(task_type, data.decode())
+            if not self.scripts.call("steps_restart", self.task_id, self.token, call, *signals):
+                raise LeaseEnded(id=self.task_id)
 
     def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
         with translated():

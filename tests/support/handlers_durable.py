@@ -12,6 +12,7 @@ from typing import Any
 
 from taskqueue import (
     SignalTimeout,
+    continue_as_new,
     current_task,
     resumable,
     sleep,
@@ -416,3 +417,29 @@ async def pinned_async(folder: str) -> None:
     for number in range(2):
         await step(f"step-{number}", mark_async, folder, f"step-{number}")
         await sleep(0.2, f"sleep-{number}")
+
+
+@task("rounds")
+def rounds(folder: str, last: int, number: int = 1, waits: bool = False) -> dict[str, Any]:
+    """Goes on as a new task until its last round."""
+    found = step("work", mark, folder, f"round-{number}")
+    said = wait_for(f"go-{number}") if waits else None
+    if number < last:
+        continue_as_new({"folder": folder, "last": last, "number": number + 1, "waits": waits})
+    return {"number": number, "calls": found["calls"], "said": said}
+
+
+@task("rounds-async")
+async def rounds_async(folder: str, last: int, number: int = 1, waits: bool = False) -> dict[str, Any]:
+    """The same in a coroutine."""
+    found = await step("work", mark_async, folder, f"round-{number}")
+    said = await wait_for(f"go-{number}") if waits else None
+    if number < last:
+        await continue_as_new({"folder": folder, "last": last, "number": number + 1, "waits": waits})
+    return {"number": number, "calls": found["calls"], "said": said}
+
+
+@task("wrong-round")
+def wrong_round() -> None:
+    """Goes on with data that it does not take."""
+    continue_as_new({"number": "one"})

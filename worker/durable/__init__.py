@@ -2,6 +2,7 @@
 
 from taskqueue.worker.durable.children import Children, gather, start_children
 from taskqueue.worker.durable.emitting import emit
+from taskqueue.worker.durable.restarting import continue_as_new
 from taskqueue.worker.durable.resuming import resumable
 from taskqueue.worker.durable.sleeping import sleep, sleep_until
 from taskqueue.worker.durable.steps import stable_id, stable_now, stable_random, step
@@ -9,6 +10,7 @@ from taskqueue.worker.durable.waiting import wait_for
 
 __all__ = [
     "Children",
+    "continue_as_new",
     "emit",
     "gather",
     "resumable",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
 from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.step import STEP_NAME, Step, StepKind, encode_step, is_in_order, read_step
+from taskqueue.shared.domain.step import SIGNAL, STEP_NAME, Step, StepKind, encode_step, is_in_order, read_step
 from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
@@ -23,6 +23,7 @@ from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost, Workflow
 if TYPE_CHECKING:
     from taskqueue.shared.redis.scripts import Scripts
     from taskqueue.worker.executors.recorder import Recorder
+    from taskqueue.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
 
@@ -54,23 +55,23 @@ class Replay:
         encode: Callable[[object, str, str], bytes],
         longest_sleep: timedelta,
         attempt: int,
-        is_async: bool,
-        function: Callable[..., object] | None = None,
+        handler: Handler,
     ) -> None:
-        """`encode` returns the JSON of a value, as `Outcomes.json`; `function` is the handler's."""
+        """`encode` returns the JSON of a value, as `Outcomes.json`."""
         self.steps = steps
         self.recorder = recorder
         self.encode = encode
         self.longest_sleep = longest_sleep
         self.attempt = attempt
-        self.is_async = is_async
+        self.handler = handler
+        self.is_async = handler.is_async
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._records: dict[str, bytes] | None = None
         self._clock_offset_us = 0
         self._chunks = 0
         self._is_full = False
-        self._code = getattr(function, "__code__", None)
+        self._code = getattr(handler.function, "__code__", None)
         self._ahead: set[str] = set()
         """Stored steps in order that this attempt has not come to."""
         self._in_order: set[str] = set()
@@ -95,19 +96,22 @@ class Replay:
                     f"this attempt has two steps with the name {name!r}: give each its own name, for example with "
                     "the id of what it works on"
                 )
-            if self._records is None:
-                stored = self._call(self.steps.load)
-                self._records = dict(stored.records)
-                self._ahead = {each for each, record in self._records.items() if is_in_order(record)}
-                self._clock_offset_us = stored.now_us - monotonic_us()
-            record = self._records.get(name)
+            records = self._load() if self._records is None else self._records
+            record = records.get(name)
             if not out_of_order and not self.open_loops and self.is_called_by_handler():
                 if record is None and self._ahead:
-                    raise self._changed(name, self._records)
+                    raise self._changed(name, records)
                 self._in_order.add(name)
             self._ahead.discard(name)
             self._names.add(name)
         return self._read(name, record) if record is not None else None
+
+    def _load(self) -> dict[str, bytes]:
+        stored = self._call(self.steps.load)
+        self._records = dict(stored.records)
+        self._ahead = {each for each, record in self._records.items() if is_in_order(record)}
+        self._clock_offset_us = stored.now_us - monotonic_us()
+        return self._records
 
     def is_called_by_handler(self) -> bool:
         """Returns whether the caller runs in the handler itself, not in a task or a thread that it has started."""
@@ -153,6 +157,14 @@ class Replay:
         now_us = self.now_us()
         record = self._record(name, StepKind.RESULT, [str(each[0]) for each in children], now_us, now_us, tries=1)
         return self._stored(name, lambda: self.steps.start_children(name, record, group, children))
+
+    def restart(self, data: bytes) -> None:
+        """Removes all steps, and stores the data, in JSON, of the next attempt. Raises LeaseLost."""
+        with self._lock:
+            if self._records is None:
+                self._load()
+            signals = [each.removeprefix(SIGNAL) for each in self._names if each.startswith(SIGNAL)]
+            self._call(lambda: self.steps.restart(self.handler.name, data, signals))
 
     def _stored(self, name: str, store: Callable[[], bytes]) -> Step:
         failpoint("step.computed")

@@ -148,12 +148,12 @@ class Attempt:
         """Returns the steps of the task."""
         from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
 
-        pin = self._type_version() if self.handler and self.handler.pin_version else ""
+        if self.handler is None:
+            raise RuntimeError("only a handler has steps")
+        pin = self._type_version() if self.handler.pin_version else ""
         steps = in_redis(self.assignment.id.decode(), self.assignment.token, *self.attempts.step_limits, pin)
-        is_async = self.handler is not None and self.handler.is_async
-        function = self.handler.function if self.handler else None
-        outcomes, attempt = self.attempts.outcomes, self.assignment.attempt
-        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, attempt, is_async, function)
+        outcomes = self.attempts.outcomes
+        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, self.assignment.attempt, self.handler)
 
     def _type_version(self) -> str:
         return self.handler.published(self.attempts.settings).version if self.handler else ""

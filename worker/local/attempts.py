@@ -43,7 +43,8 @@ def run(
     attempts: list[Attempt] = []
     steps, failures = LocalSteps(signals, run_child), 0
     while True:
-        assignment = first._replace(attempt=len(attempts) + 1, failures=failures)
+        data = first.data if steps.data is None else steps.data
+        assignment = first._replace(attempt=len(attempts) + 1, failures=failures, data=data)
         steps.now = due
         recorder.replay = None
         outcome = _run_once(handler, assignment, outcomes, recorder, steps)
@@ -75,8 +76,7 @@ def _run_once(
             outcomes.json,
             outcomes.max_delay,
             assignment.attempt,
-            handler.is_async,
-            handler.function,
+            handler,
         ),
     )
     # A context of its own: context variables of a handler reach no other task.

@@ -26,6 +26,7 @@ class LocalSteps:
         self.signals = signals
         self.run_child = run_child
         self.output: list[Any] = []
+        self.data: bytes | None = None
         self.children: dict[str, ParentTask] = {}
 
     def load(self) -> StoredSteps:
@@ -51,6 +52,9 @@ class LocalSteps:
         for task_id, body in children:
             self.children[str(task_id)] = self.run_child(str(task_id), json.loads(str(body)))
         return self.save(name, record)
+
+    def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
+        self.records, self.children, self.data = {}, {}, data
 
     def checkpoint(self, name: str, record: bytes) -> bool:
         self.records[name] = record

@@ -259,7 +259,7 @@ def children_with_all_that_a_child_can_have(store: Store) -> tuple[Any, ...]:
     [(task, token)] = claimed(store, 1)
     new = [noop(tags=TAGS, webhook=HOOK, limit_key="k", fair_key=f"t{at}") for at in range(250)]
     children = [part for child in new for part in submit_arguments(child)]
-    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "pages", "0", *children)
+    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "", "pages", "0", *children)
 
 
 @worst("submit_outbox", 6000)
@@ -649,6 +649,16 @@ def many_failed_steps(store: Store) -> tuple[Any, ...]:
     return steps_of_a_task(store, "error")
 
 
+@worst("steps_restart", 2100)
+def a_task_with_unread_signals_and_children(store: Store) -> tuple[Any, ...]:
+    task_id, token = steps_of_a_task(store, "result")
+    signals: Any = {f"step:signal:{number}": '{"kind":"signal"}' for number in range(1000)}
+    parents = json.dumps([[f"task-{number}", "end", "pages"] for number in range(1000)])
+    store.redis.hset(keys.rq_job(task_id), mapping=signals)
+    store.redis.hset(keys.rq_job(task_id), "parents", parents)
+    return (task_id, token, "[]")
+
+
 # --- scripts that do one thing, whatever there is ---
 
 TASK = submit_arguments(noop())
@@ -695,7 +705,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "signal_send": ("id", "approval", '""', "null", 1000, 1 << 20),
     "output_append": ("id", "token", 1, 1, '"chunk"', 1 << 20),
     "step_load": ("id", "token"),
-    "step_save": ("id", "token", "name", "{}", 1000, 1 << 20),
+    "step_save": ("id", "token", "name", "{}", 1000, 1 << 20, ""),
     "submission_check": (),
     "submit_once": ("digest", "print", 1000, 0, *TASK),
     "submit_one": (0, *TASK[:-1]),

@@ -18,6 +18,7 @@ from taskqueue.shared.stores.steps import StoredSteps
 from taskqueue.worker.durable import resuming
 from taskqueue.worker.durable.replay import Replay
 from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers.registry import Handler, Registry, task
 from tests.support.handlers_durable import rows_of
 
 HOURS = 6
@@ -42,6 +43,15 @@ class Steps:
         return self.drains
 
 
+def _handler() -> Handler:
+    registry = Registry()
+    task("loop", registry=registry)(lambda: None)
+    return registry.handlers["loop"]
+
+
+HANDLER = _handler()
+
+
 class SimulatedReplay(Replay):
     """An attempt whose time is set."""
 
@@ -52,7 +62,7 @@ class SimulatedReplay(Replay):
             lambda value, where, what: json.dumps(value).encode(),
             timedelta(1),
             attempt=1,
-            is_async=False,
+            handler=HANDLER,
         )
         self.now = now
 

@@ -1,0 +1,34 @@
+-- @include _prelude _webhooks _relations
+-- Gives a running task new data and removes its steps, if the attempt still holds the lease, so that the next one begins
+-- anew. Signals that no attempt has read stay; children that the task has started are no longer its own.
+-- ARGV: now, id, token, data (RQ's call in JSON), then the names of the signals that were read.
+-- Returns 1, or 0 when the lease was lost; the same when repeated before the attempt has ended.
+write_even_when_full()
+local id, token = ARGV[2], ARGV[3]
+local t = record(id, 'token', 'state', 'parents')
+if not t or t.token ~= token or t.state ~= 'running' then return 0 end
+local was_read, gone, signals, bytes = {}, {'steps', 'step_errors', 'spawned', 'awaits'}, 0, 0
+for at = 5, #ARGV do was_read['step:signal:' .. ARGV[at]] = true end
+for _, field in ipairs(redis.call('HKEYS', keys.rq_job(id))) do
+  local is_signal = string.sub(field, 1, 12) == 'step:signal:' and not was_read[field]
+  local value = is_signal and redis.call('HGET', keys.rq_job(id), field) or ''
+  if string.find(value, '^{"kind":"signal"') then
+    signals, bytes = signals + 1, bytes + #value
+  elseif string.sub(field, 1, 5) == 'step:' then
+    gone[#gone + 1] = field
+  end
+end
+for first = 1, #gone, 1000 do -- Lua's stack is bounded
+  redis.call('HDEL', keys.rq_job(id), unpack(gone, first, math.min(first + 999, #gone)))
+end
+redis.call('HSET', keys.rq_job(id), 'data', ARGV[4])
+if signals > 0 then redis.call('HSET', keys.rq_job(id), 'steps', num(signals) .. ' ' .. num(bytes)) end
+local own = {}
+for _, parent in ipairs(parents_of(t.parents)) do
+  if parent[3] then redis.call('ZREM', keys.children(parent[1]), id) else own[#own + 1] = parent end
+end
+if t.parents then
+  if #own > 0 then redis.call('HSET', keys.rq_job(id), 'parents', cjson.encode(own))
+  else redis.call('HDEL', keys.rq_job(id), 'parents') end
+end
+return 1
