@@ -137,7 +137,7 @@ def replay_of_current_task() -> Replay | None:
     if task.recorder is None or task.open_replay is None:
         return None
     if task.recorder.replay is None:
-        task.recorder.replay = task.open_replay()
+        task.recorder.replay = task.open_replay(task.recorder)
     return task.recorder.replay
 
 

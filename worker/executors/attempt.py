@@ -31,7 +31,7 @@ from taskqueue.worker.executors.tracing import AttemptSpans
 from taskqueue.worker.handlers import locking
 from taskqueue.worker.handlers.context import CurrentTask, current
 from taskqueue.worker.handlers.hooks import COMPLETED, HOOKS, AttemptOutcome
-from taskqueue.worker.handlers.parent_results import read_parent_results
+from taskqueue.worker.handlers.parent_results import NONE, read_parent_results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,22 @@ class Attempts:
         self.payloads = Payloads.of(settings)
         self.max_log_bytes = settings.max_log_bytes
         self.step_limits = (settings.max_steps, settings.max_steps_bytes, settings.max_output_bytes)
+
+    def open_replay(self, recorder: Recorder) -> Replay:
+        """Returns the steps of the task of a running attempt."""
+        from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
+
+        if recorder.assignment is None:
+            raise RuntimeError("this attempt has no task")
+        assignment, outcomes = recorder.assignment, self.outcomes
+        handler = self.handlers[assignment.type.decode()]
+        pin = self.version_of(handler) if handler.pin_version else ""
+        steps = in_redis(assignment.id.decode(), assignment.token, *self.step_limits, pin)
+        return Replay(steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler)
+
+    def version_of(self, handler: Handler) -> str:
+        """Returns the version of a handler's type as this worker publishes it."""
+        return handler.published(self.settings).version
 
     def on_line(self, number: int, line: str) -> None:
         """Sends a line of an attempt's log at once, in case this process dies."""
@@ -104,7 +120,13 @@ class Attempt:
         self.clock_offset_us = clock_offset_us
         self.name = assignment.type.decode(errors="replace")
         self.handler = attempts.handlers.get(self.name)
-        self.recorder = Recorder(assignment.number, attempts.max_log_bytes, attempts.on_line, attempts.on_progress)
+        self.recorder = Recorder(
+            assignment.number,
+            attempts.max_log_bytes,
+            attempts.on_line,
+            attempts.on_progress,
+            assignment=assignment,
+        )
         self.task: CurrentTask | None = None
         self.span: AttemptSpan | None = None
         self.cancelled = False
@@ -129,6 +151,9 @@ class Attempt:
         traceparent = meta.get(TRACEPARENT)
         waited_us = self.started_us + self.clock_offset_us - assignment.enqueued_us
         self.span = self.attempts.spans.begin(assignment, meta, waited_us, self.recorder)
+        parent_results = NONE
+        if assignment.parent_results:
+            parent_results = read_parent_results(assignment.parent_results, self.attempts.payloads.load)
         self.task = CurrentTask(
             id=assignment.id.decode(),
             type=self.name,
@@ -136,27 +161,13 @@ class Attempt:
             failures=assignment.failures,
             worker=self.attempts.worker,
             traceparent=traceparent if isinstance(traceparent, str) else None,
-            parent_results=read_parent_results(assignment.parent_results, self.attempts.payloads.load),
+            parent_results=parent_results,
             recorder=self.recorder,
             rq_job=assignment.rq_job,
             open_locks=locking.in_redis,
-            open_replay=self.open_replay,
+            open_replay=self.attempts.open_replay,
         )
         current.set(self.task)
-
-    def open_replay(self) -> Replay:
-        """Returns the steps of the task."""
-        from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
-
-        if self.handler is None:
-            raise RuntimeError("only a handler has steps")
-        pin = self._type_version() if self.handler.pin_version else ""
-        steps = in_redis(self.assignment.id.decode(), self.assignment.token, *self.attempts.step_limits, pin)
-        outcomes = self.attempts.outcomes
-        return Replay(steps, self.recorder, outcomes.json, outcomes.max_delay, self.assignment.attempt, self.handler)
-
-    def _type_version(self) -> str:
-        return self.handler.published(self.attempts.settings).version if self.handler else ""
 
     def call(self) -> Any:
         """Returns what the handler returns: a coroutine function its coroutine.
@@ -234,7 +245,7 @@ class Attempt:
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
         if isinstance(result, bytes):
             return outcomes.completed(assignment.number, record, result, run_us, self.recorder.job_end)
-        version = self._type_version() if isinstance(result, InvalidData) else ""
+        version = self.attempts.version_of(self.handler) if self.handler and isinstance(result, InvalidData) else ""
         return outcomes.failed(assignment, result, record, run_us, self.judgement or self._judge(result), version)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskqueue.worker.durable.replay import Replay
+    from taskqueue.worker.executors.ipc import Assignment
 
 MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""
@@ -43,6 +44,7 @@ class Recorder:
     __slots__ = (
         "_progress_at",
         "_size",
+        "assignment",
         "ended",
         "job_end",
         "limit",
@@ -62,7 +64,10 @@ class Recorder:
         on_line: Callable[[int, str], None],
         on_progress: Callable[[int, float, str], None],
         pause: float = 0.2,
+        assignment: Assignment | None = None,
     ) -> None:
+        """`assignment` is that of the attempt, in an executor."""
+        self.assignment = assignment
         self.number = number
         self.limit = limit
         self.on_line = on_line

@@ -34,7 +34,7 @@ class CurrentTask:
     recorder: Recorder | None = field(default=None, repr=False)
     rq_job: tuple[Any, ...] = field(default=(), repr=False)
     open_locks: Callable[[str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
-    open_replay: Callable[[], Replay] | None = field(default=None, repr=False)
+    open_replay: Callable[[Recorder], Replay] | None = field(default=None, repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -69,14 +68,8 @@ def _run_once(
         worker=WORKER,
         recorder=recorder,
         parent_results=ParentResults(parents=dict(steps.children)),
-        open_replay=partial(
-            Replay,
-            steps,
-            recorder,
-            outcomes.json,
-            outcomes.max_delay,
-            assignment.attempt,
-            handler,
+        open_replay=lambda recorder: Replay(
+            steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler
         ),
     )
     # A context of its own: context variables of a handler reach no other task.
