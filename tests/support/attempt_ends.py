@@ -11,6 +11,7 @@ ENDS = {
     "cancelled": ("cancelled", "cancelled"),
     "interrupted": ("interrupted", "pending"),
     "suspected": ("interrupted", "pending"),
+    "suspended": ("interrupted", "scheduled"),
     "refused": ("refused", "pending"),
 }
 """By a short name for each; values of `Outcome` and `TaskState`, as `report.lua` takes them."""

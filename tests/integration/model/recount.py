@@ -111,6 +111,12 @@ def _check_record(record: dict[str, str], task: Task, throttled: bool) -> None:
     if task.state is S.RUNNING:
         assert (record.get("begun") == task.token) == task.begun, (task, record)
         assert bool(record.get("cancel")) == task.wish, (task, record)
+    steps = {name[5:]: json.loads(value)["kind"] for name, value in record.items() if name.startswith("step:")}
+    assert steps == task.steps, (task, record)
+    assert int(record.get("steps", "0 0").split()[0]) == len(steps)
+    assert record.get("awaits", "") == task.awaits, (task, record)
+    own = [each[0] for each in json.loads(record.get("parents", "[]"))]
+    assert own == list(task.parents), (task, record)
     attempts = {int(name[8:]) for name in record if name.startswith("attempt:")}
     assert attempts == {number for number in task.history if number > max(task.history) - 50}
     for name in attempts:

@@ -16,7 +16,7 @@ from tests.support.attempt_ends import ENDS
 
 S = TaskState
 IN_A_SLOT = {S.PENDING, S.RUNNING}
-OVERRULED = {S.RETRYING, S.FAILED, S.PENDING}
+OVERRULED = {S.RETRYING, S.FAILED, S.PENDING, S.SCHEDULED}
 MOST_LOSSES = 20
 TOLD, UNTOLD, HOLDS = "told", "untold", "holds"
 
@@ -52,6 +52,14 @@ class Task:
     lease: int = 0
     ended_at: int = 0
     history: set[int] = field(default_factory=set)
+    steps: dict[str, str] = field(default_factory=dict)
+    """The kind of each stored step."""
+    awaits: str = ""
+    groups: dict[str, str] = field(default_factory=dict)
+    """The tasks that it has started, and the group of each."""
+
+    def holds(self, token: str) -> bool:
+        return self.state is S.RUNNING and self.token == token
 
 
 @dataclass(slots=True, kw_only=True)
@@ -198,7 +206,7 @@ class Model:
         task.begun = task.begun or begun
         return 2 if task.wish else 0
 
-    def report(self, task_id: str, token: str, kind: str, delay: int) -> int:
+    def report(self, task_id: str, token: str, kind: str, delay: int, awaits: str = "") -> int:
         task = self.tasks.get(task_id)
         if not task or task.token != token:
             return 0
@@ -221,8 +229,90 @@ class Model:
             self.counts["interrupted"] += 1
             task.token = ""
         task.begun = False
+        if state is S.SCHEDULED:
+            state = self._suspend(task, awaits, self.now + delay)
         self._move(task, state)
         return 2 if overruled else 1
+
+    def _suspend(self, task: Task, awaits: str, due: int) -> S:
+        """What becomes of a task whose handler waits; it has started in time."""
+        self.counts["scheduled"] += 1
+        task.expires = None
+        kind, _, name = awaits.partition(" ")
+        if kind == "children":
+            group = [each for each, its in task.groups.items() if its == name and each in self.tasks]
+            open_ones = [each for each in group if not self.tasks[each].state.ended]
+            for each in open_ones:
+                self.children.setdefault(each, {})[task.id] = UNTOLD
+            if open_ones:
+                task.waits, task.awaits = len(open_ones), awaits
+                return S.BLOCKED
+        if kind == "children" or (kind == "signal" and task.steps.get(f"signal:{name}") == "signal"):
+            task.token = ""
+            return S.PENDING
+        task.due, task.awaits = due, awaits
+        return S.SCHEDULED
+
+    # --- steps ---
+
+    def save_step(self, task_id: str, token: str, name: str, kind: str) -> str:
+        task = self.tasks.get(task_id)
+        if not task or not task.holds(token):
+            return "lost"
+        if name in task.steps:
+            return "found"
+        task.steps[name] = kind
+        return "stored"
+
+    def load_steps(self, task_id: str, token: str) -> dict[str, str] | None:
+        """The steps that an attempt finds; the sleep that it comes from is over."""
+        task = self.tasks.get(task_id)
+        if not task or not task.holds(token):
+            return None
+        kind, _, name = task.awaits.partition(" ")
+        if kind == "sleep" and task.steps.get(name) == "sleep":
+            task.steps[name] = "slept"
+        task.awaits = ""
+        return task.steps
+
+    def signal(self, task_id: str, name: str) -> tuple[str, str]:
+        task = self.tasks.get(task_id)
+        if not task:
+            return "", ""
+        state = task.state
+        if task.steps.get(f"signal:{name}") == "signal":
+            return state, "stored"
+        if state.ended:
+            return state, "ended"
+        task.steps[f"signal:{name}"] = "signal"
+        if state is S.SCHEDULED and task.awaits == f"signal {name}":
+            self._enqueue_or_line(task, self.now)
+            task.due = None
+        return state, "stored"
+
+    def start_children(self, task_id: str, token: str, group: str, new: list[Task]) -> str:
+        said = self.save_step(task_id, token, group, "result")
+        if said != "stored":
+            return said
+        task = self.tasks[task_id]
+        for child in new:
+            self._store(child)
+            task.parents[child.id], task.groups[child.id] = On.END, group
+            self.children.setdefault(child.id, {})[task.id] = TOLD
+        return said
+
+    def restart(self, task_id: str, token: str, read: list[str]) -> bool:
+        task = self.tasks.get(task_id)
+        if not task or not task.holds(token):
+            return False
+        unread = [f"signal:{name}" for name in ("go",) if name not in read]
+        task.steps = {each: "signal" for each in unread if task.steps.get(each) == "signal"}
+        task.awaits = ""
+        for child in task.groups:
+            del task.parents[child]
+            self.children.get(child, {}).pop(task.id, None)
+        task.groups = {}
+        return True
 
     def release(self, task_id: str, token: str) -> int:
         task = self.tasks.get(task_id)
@@ -420,6 +510,9 @@ class Model:
         # A dead letter may be retried, and wants what its parents left for it then.
         if task.state is not S.FAILED:
             self._let_go(task)
+        if task.state is S.CANCELLED:
+            for child in task.groups:
+                self.cancel(child)
         self._tell_children(task.id)
 
     def _recount(self, batch: Batch, task: Task, before: S) -> None:

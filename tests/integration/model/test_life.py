@@ -9,6 +9,7 @@ that is stored after every one. A sequence that fails is cut down to the shortes
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -22,6 +23,7 @@ from redis import Redis
 from taskqueue.shared.domain.clock import MICROSECONDS, FakeClock, to_us
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.lock import FencingToken
+from taskqueue.shared.domain.step import StepKind, encode_step
 from taskqueue.shared.domain.task import (
     WAITING,
     BatchPlace,
@@ -38,7 +40,7 @@ from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
 from taskqueue.shared.stores.dead_letters import purge, requeue
 from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now
+from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now, submit_arguments
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
@@ -176,8 +178,21 @@ class Life(RuleBasedStateMachine):
         )
 
     def send(self, task: Task, *, conflict: str = "refuse", room: int = 0, again: bool) -> None:
+        new = self.as_submitted(task, conflict)
+        queues = Queues(self.scripts, dict.fromkeys(CONFIGURED, 1), room, MOST_QUEUES)
+        known = self.store.members(keys.QUEUES)
+        may_have_queue = task.queue in known | {*CONFIGURED} or len(known) < MOST_QUEUES
+        [said] = queues.submit([new])
+        assert _in_words(said) == self.model.submit(task, conflict, room, may_have_queue)
+        if again and said.state is not None:
+            before = Store(self.redis).found
+            [second] = queues.submit([new])
+            assert (second.id, second.state) == (said.id, said.state)
+            assert Store(self.redis).found == before
+
+    def as_submitted(self, task: Task, conflict: str = "refuse") -> NewTask:
         now, batch = self.model.now, self.model.batches.get(task.batch or "")
-        new = NewTask(
+        return NewTask(
             id=task.id,
             type=task.type,
             data="null",
@@ -193,16 +208,6 @@ class Life(RuleBasedStateMachine):
             on_parent_failure=task.policy,
             batch=BatchPlace(batch_id=batch.id, index=self.numbers) if batch else None,
         )
-        queues = Queues(self.scripts, dict.fromkeys(CONFIGURED, 1), room, MOST_QUEUES)
-        known = self.store.members(keys.QUEUES)
-        may_have_queue = task.queue in known | {*CONFIGURED} or len(known) < MOST_QUEUES
-        [said] = queues.submit([new])
-        assert _in_words(said) == self.model.submit(task, conflict, room, may_have_queue)
-        if again and said.state is not None:
-            before = Store(self.redis).found
-            [second] = queues.submit([new])
-            assert (second.id, second.state) == (said.id, said.state)
-            assert Store(self.redis).found == before
 
     @rule(age=seconds)
     def prune_queues(self, age: int) -> None:
@@ -270,7 +275,8 @@ class Life(RuleBasedStateMachine):
         order = [queue + suffix for queue in sorted(QUEUES, key=lambda name: name != first)]
         self.model.pay()
         owed_nothing = not self.store.found.get(keys.DEFERRED_WORK)
-        certain = owed_nothing and not self.limited() and not self.claim_may_free_others()
+        may_free = self.claim_may_free_others()
+        certain = owed_nothing and not self.limited() and not may_free
         expected = self.first_in_line(order, want) if certain and not by_pattern else None
         taken, more = self.ask(worker, token, want, order)
         assert len(set(taken)) == len(taken) <= want
@@ -278,7 +284,7 @@ class Life(RuleBasedStateMachine):
         self.accept(taken, token, after)
         if expected is not None:
             assert taken[: len(expected)] == expected, "the oldest go first"
-        if len(taken) < want and not more:
+        if len(taken) < want and not more and not may_free:  # freed tasks have woken somebody, maybe this worker
             left = [
                 task
                 for task in self.model.of(S.PENDING)
@@ -354,6 +360,79 @@ class Life(RuleBasedStateMachine):
             before = Store(self.redis).found
             assert self.scripts.call(*call)[0] < 2
             assert Store(self.redis).found == before
+
+    # --- steps ---
+
+    @precondition(lambda self: self.handed_out)
+    @rule(pick=any_task, name=st.sampled_from("ab"))
+    def work(self, pick: int, name: str) -> None:
+        task_id, token, _ = self.holder(pick)
+        self.save_step(task_id, token, name, "result")
+
+    def save_step(self, task_id: str, token: str, name: str, kind: str) -> None:
+        said, _ = self.scripts.call("step_save", task_id, token, name, step(kind), 100, 10_000, "")
+        assert said.decode() == self.model.save_step(task_id, token, name, kind)
+
+    @precondition(lambda self: self.handed_out)
+    @rule(pick=any_task)
+    def load_steps(self, pick: int) -> None:
+        task_id, token, _ = self.holder(pick)
+        _, *found = self.scripts.call("step_load", task_id, token)
+        expected = self.model.load_steps(task_id, token)
+        if expected is None:
+            assert found == []
+        else:
+            names, kinds = found[1::2], [json.loads(each)["kind"] for each in found[2::2]]
+            assert {name.decode(): kind for name, kind in zip(names, kinds, strict=True)} == expected
+
+    @precondition(lambda self: self.handed_out)
+    @rule(pick=any_task, awaits=st.sampled_from(("sleep nap", "signal go", "children g")), delay=seconds,
+          again=st.booleans())  # fmt: skip
+    def suspend(self, pick: int, awaits: str, delay: int, again: bool) -> None:
+        task_id, token, worker = self.holder(pick)
+        kind, name = awaits.split()
+        if kind != "children":
+            wait = {"sleep": "sleep", "signal": "wait"}[kind]
+            self.save_step(task_id, token, name if kind == "sleep" else f"signal:{name}", wait)
+        due = self.model.now + delay * MICROSECONDS
+        call = ("report", worker, task_id, token, *ENDS["suspended"], due, "{}", "", awaits)
+        expected = self.model.report(task_id, token, "suspended", delay * MICROSECONDS, awaits)
+        assert self.scripts.call(*call) == [expected]
+        if again and expected:
+            before = Store(self.redis).found
+            assert self.scripts.call(*call)[0] < 2
+            assert Store(self.redis).found == before
+
+    @precondition(lambda self: self.model.tasks)
+    @rule(pick=any_task, asleep=st.booleans())
+    def signal(self, pick: int, asleep: bool) -> None:
+        task_id = self.one(pick, *((S.SCHEDULED,) if asleep else S))
+        said = self.scripts.call("signal_send", task_id, "go", '"me"', "1", 100, 10_000)
+        assert tuple(each.decode() for each in said) == self.model.signal(task_id, "go")
+
+    @precondition(lambda self: self.handed_out)
+    @rule(pick=any_task, queue=queues, count=st.integers(0, 3), delay=st.none() | seconds)
+    def start_children(self, pick: int, queue: str, count: int, delay: int | None) -> None:
+        known = self.store.members(keys.QUEUES)
+        if queue not in known | {*CONFIGURED}:
+            return
+        task_id, token, _ = self.holder(pick)
+        new = [self.new(queue, delay, None) for _ in range(count)]
+        arguments = [part for each in new for part in submit_arguments(self.as_submitted(each))]
+        bounds = Queues(self.scripts, dict.fromkeys(CONFIGURED, 1), 0, MOST_QUEUES).bounds
+        begun = (task_id, token, "g", step("result"), 100, 10_000, "", "g", bounds)
+        for _ in range(2):
+            said = self.scripts.call("children_start", *begun, *arguments)[0].decode()
+            assert said == self.model.start_children(task_id, token, "g", new)
+
+    @precondition(lambda self: self.handed_out)
+    @rule(pick=any_task, read=st.booleans(), again=st.booleans())
+    def restart(self, pick: int, read: bool, again: bool) -> None:
+        task_id, token, _ = self.holder(pick)
+        names = ["go"] if read else []
+        for _ in range(1 + again):
+            done = self.scripts.call("steps_restart", task_id, token, "[]", *names)
+            assert bool(done) == self.model.restart(task_id, token, names)
 
     @precondition(lambda self: self.handed_out)
     @rule(pick=any_task, begun=st.booleans())
@@ -476,6 +555,11 @@ class Life(RuleBasedStateMachine):
     def purge(self, pick: int, dead: bool) -> None:
         task_id = self.one(pick, *((S.FAILED,) if dead else S))
         assert purge(self.scripts, S.FAILED, [task_id])[0][1] == self.model.purge(task_id)
+
+
+def step(kind: str) -> bytes:
+    """The record of a step."""
+    return encode_step(StepKind(kind), b"null", attempt=1, started_us=1)
 
 
 def _place(task: Task, store: Store) -> str:
