@@ -162,7 +162,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
         BatchSubmission(
             BatchPlanner(queues, batches, task_factory, metrics, tracing),
             idempotency,
-            EarlierTaskReader(records, batches, idempotency),
+            EarlierTaskReader(records, batches, idempotency, settings.max_body_bytes),
         ),
         OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),

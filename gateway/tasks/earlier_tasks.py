@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 
 MOST = 10_000
+MOST_BYTES = 64 * 1024 * 1024
+"""Of all tasks of a batch together, which a gateway process holds in memory."""
+MOST_REFERENCES = 100
 READ_AT_ONCE = 50
 REFERENCE = "$from"
 _ROOTS = ("id", "data", "result")
@@ -25,8 +29,9 @@ _ROOTS = ("id", "data", "result")
 class EarlierTaskReader:
     """Selects earlier tasks, and fills templates in with them."""
 
-    def __init__(self, records: Records, batches: Batches, idempotency: Idempotency) -> None:
+    def __init__(self, records: Records, batches: Batches, idempotency: Idempotency, max_task_bytes: int) -> None:
         self.records = records
+        self.max_task_bytes = max_task_bytes
         self.batches = batches
         self.idempotency = idempotency
 
@@ -57,6 +62,7 @@ class EarlierTaskReader:
         return ids if wanted.batch_id else ids[::-1]
 
     def _filled(self, ids: list[str], template: Mapping[str, Any]) -> Iterator[Any]:
+        total = 0
         for first in range(0, len(ids), READ_AT_ONCE):
             part = ids[first : first + READ_AT_ONCE]
             found = self.records.read_many(part)
@@ -65,9 +71,21 @@ class EarlierTaskReader:
                     yield _refused(("from",), f"task {each} is no longer on record")
                     continue
                 try:
-                    yield self._fill(template, found[each].detail)
+                    task = self._fill(template, found[each].detail)
                 except LookupError as error:
                     yield _refused(("task", "data"), f"{error.args[0]} of task {each}")
+                    continue
+                total += (size := len(json.dumps(task)))
+                if total > MOST_BYTES:
+                    limit = f"{MOST_BYTES >> 20} MiB"
+                    raise _refused(("from",), f"selects tasks that have more than {limit} together: narrow it")
+                if size <= self.max_task_bytes:
+                    yield task
+                else:
+                    detail = (
+                        f"would have {size} bytes with the values of task {each}, {self.max_task_bytes} are allowed"
+                    )
+                    yield _refused(("task",), detail)
 
     def _fill(self, template: Mapping[str, Any], found: TaskDetail) -> dict[str, Any]:
         """Returns the template with values in place of references. Raises LookupError for a value that is missing."""
@@ -85,7 +103,12 @@ class EarlierTaskReader:
 
 def check_template(template: Mapping[str, Any]) -> None:
     """Raises Refusal for references that no task can have."""
-    for path in _references(template):
+    paths = list(_references(template))
+    if len(paths) > MOST_REFERENCES:
+        raise _refused(
+            ("task", "data"), f"has {len(paths)} values of the earlier task, at most {MOST_REFERENCES} are allowed"
+        )
+    for path in paths:
         if not isinstance(path, str) or path.partition(".")[0] not in _ROOTS:
             raise _refused(
                 ("task", "data"), f"{REFERENCE} must be id, data or result, or a field of these: result.url; got {path}"

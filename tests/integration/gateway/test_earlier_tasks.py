@@ -148,6 +148,21 @@ def test_too_many_tasks_are_refused(gateway: Gateway, monkeypatch: pytest.Monkey
     assert "has to examine too many tasks" in detail
 
 
+def test_the_tasks_are_bounded_in_size(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = make_gateway(max_body_bytes=2000)
+    for size in (100, 1500):
+        gateway.submit(data="x" * size)
+    task = {"type": "process", "data": [{"$from": "data"}] * 2}
+    answer = create(gateway, {"type": "process"}, task)
+    assert (answer.json["accepted"], answer.json["refused"]) == (1, 1)
+    assert "would have 3" in answer.json["items"][1]["problem"]["detail"]
+    monkeypatch.setattr(earlier_tasks, "MOST_BYTES", 1000)
+    assert "narrow it" in problem(create(gateway, {"type": "process"}, task), 422, "invalid-request")["detail"]
+    many = {"type": "process", "data": [{"$from": "id"}] * 101}
+    detail = problem(create(gateway, {"type": "process"}, many), 422, "invalid-request")["detail"]
+    assert "has 101 values of the earlier task, at most 100 are allowed" in detail
+
+
 def test_it_needs_the_right_to_read(make_gateway: MakeGateway) -> None:
     both, may = new_key("both", [Scope.SUBMIT, Scope.READ])
     submit, may_not = new_key("submit", [Scope.SUBMIT])
