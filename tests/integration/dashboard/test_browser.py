@@ -80,7 +80,7 @@ class Site:
 
     def open(self, path: str = "/", **options: Any) -> Page:
         context = self.chromium.new_context(base_url=self.dashboard, **options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(30_000)
         page = context.new_page()
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
