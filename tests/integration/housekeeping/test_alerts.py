@@ -437,6 +437,7 @@ def test_a_change_of_leader_tells_nothing_twice(redis_client: Redis, redis_url: 
         try:
             first = wait_until(cluster.leader, "one leads")
             wait_until(lambda: said.fired("No worker is alive") == (1, 1), "both channels are told")
+            wait_until(lambda: not system.redis.hlen(keys.ALERT_MESSAGES), "that is recorded: else it is told again")
             first.kill()
             first.process = None
             first.frozen = True
