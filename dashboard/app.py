@@ -138,7 +138,9 @@ def _register_errors(app: Flask) -> None:
     @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
         what = "The history" if isinstance(error, HistoryUnavailable) else "Redis"
-        return *_apology(503, f"{what} cannot be reached", str(error)), {"Retry-After": "2"}
+        # An open page shows it when it is over.
+        again = {"Refresh": "5"} if request.method == "GET" else {}
+        return *_apology(503, f"{what} cannot be reached", str(error)), {"Retry-After": "2", **again}
 
     @app.errorhandler(PayloadUnavailable)
     def without_payload(error: PayloadUnavailable) -> tuple[str, int]:

@@ -354,6 +354,7 @@ def test_when_redis_is_away_the_page_says_so(browser: Browser, monkeypatch: pyte
     answer = browser.get("/")
     assert answer.status_code == 503
     assert "Redis cannot be reached" in answer.text
+    assert answer.headers["Refresh"] == "5"
     assert browser.get("/health/live").status_code == 200
     assert browser.get("/health/ready").status_code == 503
 
