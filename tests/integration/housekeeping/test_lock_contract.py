@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -33,6 +35,22 @@ from tests.support.keys import keys
 
 LIFE = timedelta(seconds=30)
 LOCK = Lock(name="unlock", at_most=LIFE)
+
+
+@pytest.fixture(autouse=True)
+def watchdogs_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A watchdog that outlives its test finds its lock lost in the Redis of the next one, and counts that there."""
+    made: list[RedisLocks] = []
+    begin = RedisLocks.__init__
+
+    def note(self: RedisLocks, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(RedisLocks, "__init__", note)
+    yield
+    for each in made:
+        each.stop()
 
 
 # --- Every lock --------------------------------------------------------------------------------------------------
