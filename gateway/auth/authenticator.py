@@ -168,6 +168,13 @@ def submitter() -> Submitter:
     return Submitter(client, actor(), client)
 
 
+def demand_scope(scope: Scope, what: str) -> None:
+    """Raises Refusal (403) if `what`, a part of an endpoint, needs a scope that the key of the request lacks."""
+    key: ApiKey | None = g.get("api_key")
+    if key is not None and not key.may(scope):
+        raise Refusal(errors.SCOPE, f"{what} needs the scope {scope}, but the key of {key.client} lacks it")
+
+
 def _given() -> str | None:
     """Returns the API key in the request, or None."""
     kind, _, text = request.headers.get("Authorization", "").partition(" ")

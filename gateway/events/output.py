@@ -23,7 +23,7 @@ class OutputObservation:
         if last_event_id and last_event_id.endswith(_END):
             return b"", last_event_id
         last = last_chunk(last_event_id)
-        new = [each for each in self.entries if order(each.id) > order(last)]
+        new = [each for each in self.entries if entry_order(each.id) > entry_order(last)]
         last = new[-1].id if new else last
         events = b"".join(map(_output_event, new))
         if not self.ended:
@@ -36,7 +36,7 @@ def last_chunk(last_event_id: str | None) -> str:
     return last_event_id if last_event_id and parse_entry_id(last_event_id) else START
 
 
-def order(entry_id: str) -> tuple[int, int]:
+def entry_order(entry_id: str) -> tuple[int, int]:
     """Returns a key that sorts ids of chunks."""
     return parse_entry_id(entry_id) or (0, 0)
 

@@ -9,6 +9,7 @@ from typing import Any
 from flask import g
 
 from taskqueue.gateway import present, schemas
+from taskqueue.gateway.auth.authenticator import demand_scope
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
 from taskqueue.gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
@@ -16,7 +17,7 @@ from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
 from taskqueue.shared.domain.task import NewTask
 from taskqueue.shared.errors import BatchNotFound, PayloadUnavailable, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.api_keys import ApiKey, Scope
+from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from taskqueue.shared.stores.queues import CHUNK
 from taskqueue.shared.submission import refusals
@@ -43,10 +44,10 @@ Submission = Callable[[str, Begun | None], dict[str, Any]]
 class BatchSubmission:
     """Submission of batches."""
 
-    def __init__(self, planner: BatchPlanner, idempotency: Idempotency, earlier: EarlierTaskReader) -> None:
+    def __init__(self, planner: BatchPlanner, idempotency: Idempotency, reader: EarlierTaskReader) -> None:
         self.idempotency = idempotency
         self.planner = planner
-        self.earlier = earlier
+        self.reader = reader
 
     @endpoint(
         "POST",
@@ -93,23 +94,23 @@ class BatchSubmission:
         With `from` it has a task for each of many earlier ones, with data out of theirs and of their results, and is
         closed when they are stored. That needs the scopes submit and read.
         """
-        if body.source is not None:
-            _demand_read()
+        if body.earlier is not None:
+            demand_scope(Scope.READ, "a batch from earlier tasks")
 
         def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
             identity, values = Identity.new(seed), body.tasks
-            if body.source is not None and body.task is not None:
-                values = self.earlier.tasks(body.source, body.task, begun)
+            if body.earlier is not None and body.task is not None:
+                values = self.reader.tasks(body.earlier, body.task, begun)
             planned = plan(self.planner, identity, values, g.trace_parent)
             self.planner.open(identity, body, g.trace_parent)
             self.planner.batches.extend(identity.batch_id, len(values), 0, "")
             items, whole = self._store(planned, begun)
-            if body.source is not None and whole:
+            if body.earlier is not None and whole:
                 self.planner.batches.close(identity.batch_id)
             return _answer(identity.batch_id, items)
 
         answer, headers = self._once(carry_out)
-        if headers and body.source is None:
+        if headers and body.earlier is None:
             self.planner.open(Identity(answer["batch_id"]), body, g.trace_parent)
         return _reply(answer, headers)
 
@@ -200,15 +201,6 @@ class BatchSubmission:
                 return items | _unknown(tasks[first:], problem(errors.refusal_of(error))), False
             items.update((at, each) for (at, _), each in zip(chunk, stored, strict=True))
         return items, True
-
-
-def _demand_read() -> None:
-    """Raises Refusal (403) for a key that may submit tasks, but not read them."""
-    key: ApiKey | None = g.get("api_key")
-    if key is not None and not key.may(Scope.READ):
-        raise Refusal(
-            errors.SCOPE, f"a batch from earlier tasks needs the scope read, but the key of {key.client} lacks it"
-        )
 
 
 def _unknown(tasks: Sequence[tuple[int, NewTask]], why: Item) -> dict[int, Item]:

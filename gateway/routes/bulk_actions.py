@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from flask import g
-
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.auth.authenticator import actor, demand_scope
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.routes.queue_names import demand_queue
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.api_keys import ApiKey, Scope
+from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.tasks import Filter
 from taskqueue.shared.submission import refusals
@@ -57,7 +55,7 @@ class BulkRoutes:
     )
     def begin(self, body: schemas.BulkActionBody) -> Reply:
         """Starts an action on the tasks that match now. `delete` needs the scope admin. Preview it first."""
-        _demand_scope(Verb(body.action))
+        _demand_rights(Verb(body.action))
         return begin(self.bulk_actions, self._checked(body), body.rate, body.reason)
 
     @endpoint(
@@ -100,7 +98,7 @@ class BulkRoutes:
     )
     def resume(self, action_id: str) -> Reply:
         """Resumes a paused bulk action, with the scope that starting it needs."""
-        _demand_scope(self._get(action_id).verb)
+        _demand_rights(self._get(action_id).verb)
         return self._change(action_id, "running")
 
     @endpoint(
@@ -182,11 +180,10 @@ def _plan(body: schemas.BulkPreviewBody) -> Plan:
         raise refusals.invalid([refusals.field_error(("action",), str(error))]) from None
 
 
-def _demand_scope(verb: Verb) -> None:
+def _demand_rights(verb: Verb) -> None:
     """Raises Refusal: 403 for a deletion without the scope admin."""
-    key: ApiKey | None = g.get("api_key")
-    if verb is Verb.DELETE and key is not None and not key.may(Scope.ADMIN):
-        raise Refusal(errors.SCOPE, f"a bulk deletion needs the scope admin, but the key of {key.client} lacks it")
+    if verb is Verb.DELETE:
+        demand_scope(Scope.ADMIN, "a bulk deletion")
 
 
 def _view(action: BulkAction) -> schemas.BulkActionView:

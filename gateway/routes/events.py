@@ -8,7 +8,7 @@ from flask import request
 
 from taskqueue.gateway import present
 from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting
-from taskqueue.gateway.events.output import OutputObservation, last_chunk, order
+from taskqueue.gateway.events.output import OutputObservation, entry_order, last_chunk
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.batches import BatchView
@@ -52,7 +52,9 @@ class Poller:
 
     def _output(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
         last = {
-            name: min(map(last_chunk, ids), key=order) for (kind, name), ids in subjects.items() if kind == "output"
+            name: min(map(last_chunk, ids), key=entry_order)
+            for (kind, name), ids in subjects.items()
+            if kind == "output"
         }
         if not last:
             return {}

@@ -88,7 +88,7 @@ class NewBatchBody(BatchTermsBody):
     )
 
     tasks: Annotated[list[Any], Field(max_length=10_000)] = Field([], description="The first tasks, as in BatchBody.")
-    source: EarlierTasks | None = Field(
+    earlier: EarlierTasks | None = Field(
         None, alias="from", description="The earlier tasks, at most 10,000; the batch is closed when it is stored."
     )
     task: dict[str, Any] | None = Field(
@@ -99,9 +99,9 @@ class NewBatchBody(BatchTermsBody):
 
     @model_validator(mode="after")
     def _has_tasks_or_earlier_ones(self) -> NewBatchBody:
-        if (self.source is None) != (self.task is None):
+        if (self.earlier is None) != (self.task is None):
             raise ValueError("from and task belong together: give both, or neither")
-        if self.source is not None and self.tasks:
+        if self.earlier is not None and self.tasks:
             raise ValueError("has tasks as well as from: give one of them")
         return self
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from taskqueue import (
     SignalTimeout,
+    StepFailed,
     continue_as_new,
     current_task,
     resumable,
@@ -443,3 +444,21 @@ async def rounds_async(folder: str, last: int, number: int = 1, waits: bool = Fa
 def wrong_round() -> None:
     """Goes on with data that it does not take."""
     continue_as_new({"number": "one"})
+
+
+@task("compensating")
+def compensating(folder: str) -> str:
+    """Undoes what it did when a step fails for good, and is a dead letter then."""
+    step("reserve", mark, folder, "reserve")
+
+    def charge() -> None:
+        if not Path(folder, "paid").exists():
+            raise Declined("no")
+
+    try:
+        step("charge", charge, give_up_on=[Declined])
+    except StepFailed:
+        step("release", mark, folder, "release")
+        raise
+    step("ship", mark, folder, "ship")
+    return "shipped"

@@ -43,7 +43,7 @@ class Replay:
 
     Steps that the handler calls one after the other are in order: a new one cannot come before one that is stored.
     That does not hold for steps in tasks or threads that it starts, inside of a resumable loop, and behind a step whose
-    error the handler has caught.
+    error the handler has caught: the next attempt, or the retry of a dead letter, may not come to them.
 
     While Redis is away it waits: the worker ends the attempt when its lease cannot be kept.
     """
@@ -77,8 +77,8 @@ class Replay:
         self._in_order: set[str] = set()
         """Steps of this attempt that are in order."""
         self.open_loops = 0
-        self.has_caught = False
-        """Whether a step of this attempt has raised an error that is not stored."""
+        self.has_failed = False
+        """Whether a step of this attempt has raised an error, which its handler may have caught."""
 
     def begin(self, name: str, *, out_of_order: bool = False) -> Step | None:
         """Takes the name of a step for this attempt; returns the step if it is stored.
@@ -195,7 +195,7 @@ class Replay:
             started_us=started_us,
             ended_us=ended_us,
             tries=tries,
-            in_order=name in self._in_order and not self.has_caught,
+            in_order=name in self._in_order and not self.has_failed,
         )
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -212,12 +212,14 @@ class Replay:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    @staticmethod
-    def _read(name: str, record: bytes) -> Step:
+    def _read(self, name: str, record: bytes) -> Step:
         try:
-            return read_step(name, record)
+            stored = read_step(name, record)
         except UNREADABLE as error:
             raise CorruptRecord(f"the stored step {name!r} cannot be read: {error}") from error
+        if stored.kind in (StepKind.ERROR, StepKind.TIMEOUT):
+            self.has_failed = True
+        return stored
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -239,7 +239,7 @@ class _Call:
     def _pause(self, replay: Replay, error: Exception) -> float | None:
         """Returns the seconds until the next call; None after the last one."""
         if self.tries > self.retries or isinstance(error, _FINAL):
-            replay.has_caught = True  # by its handler, if another step follows
+            replay.has_failed = True
             return None
         pause = min(_LONGEST_PAUSE, self.retry_delay * 2 ** (self.tries - 1))
         log.warning("step %s failed, calling it again in %g s: %s: %s", self.name, pause, type(error).__name__, error)

@@ -182,3 +182,15 @@ def test_a_loop_whose_worker_is_killed_repeats_less_than_a_checkpoint(
     first, second = rows_of(tmp_path, 1), rows_of(tmp_path, 2)
     assert sorted({*first, *second}) == list(range(150))
     assert len(first) + len(second) - 150 <= 10
+
+
+def test_a_retry_of_the_dead_letter_repeats_a_failed_step_that_was_undone(system: System, tmp_path: Path) -> None:
+    """It does not come to the step that undid it, which says nothing of a changed handler."""
+    system.start_worker(TASK_MODULES="tests.support.handlers_durable")
+    task = system.submit("compensating", json.dumps({"folder": str(tmp_path)}))
+    found = system.ended(task)
+    assert (found.summary.state, calls(tmp_path, "release")) == (TaskState.FAILED, 1)
+    (tmp_path / "paid").touch()
+    system.dead_letters.requeue(task)
+    wait_until(lambda: system.records.state(task) is TaskState.COMPLETED, "it continues", 20)
+    assert [calls(tmp_path, name) for name in ("reserve", "release", "ship")] == [1, 1, 1]

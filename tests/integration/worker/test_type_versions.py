@@ -253,6 +253,14 @@ def test_a_pinned_task_is_run_by_its_version_also_after_a_retry(store: Store) ->
     assert claim(store, "1") == [task]
 
 
+def test_a_task_that_begins_anew_is_pinned_no_more(store: Store) -> None:
+    task = pinned_task(store)
+    assert claim(store, "1") == [task]
+    token = text(store.redis.hget(keys.rq_job(task), "token"))
+    assert store.scripts.call("steps_restart", task, token, "[]") == 1
+    assert store.records.get(task).pinned_to is None
+
+
 def test_a_pinned_task_whose_data_is_refused_is_asked_of_other_versions(store: Store) -> None:
     task = pinned_task(store)
     assert claim(store, "1") == [task]

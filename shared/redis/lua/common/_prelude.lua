@@ -188,6 +188,14 @@ local function record(id, ...)
   if not values.err then return by_name(values, {...}) end
 end
 
+-- A task that stored steps pin to a version of its type has "=" and that version in `refused`, in place of versions that
+-- refused its data.
+local function is_pinned(refused) return string.sub(refused or '', 1, 1) == '=' end
+
+local function pin(id, refused, version)
+  if version ~= '' and refused ~= '=' .. version then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. version) end
+end
+
 -- Returns the answer to the first request with a key; where it is corrupt, the state of the task that it stored.
 local function stored_answer(id, text)
   local readable, answer = pcall(cjson.decode, text)

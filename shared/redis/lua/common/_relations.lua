@@ -334,7 +334,7 @@ local function requeue_one(id, data, cause, nonce)
   history.keep(id, 'COPY')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'suspicions', 'ended_at', 'begun', 'cancel', 'progress',
     'expires_at', 'due_at', 'refusal', 'step_errors')
-  if string.sub(t.refused or '', 1, 1) ~= '=' then redis.call('HDEL', keys.rq_job(id), 'refused') end -- else it is pinned
+  if not is_pinned(t.refused) then redis.call('HDEL', keys.rq_job(id), 'refused') end
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   note_replay(id, t.meta, cause or '', t.attempt)
   hold_unique_again(id, {start = true, ['end'] = true})

@@ -60,14 +60,11 @@ local function recent_sets()
   return sets
 end
 
--- Returns the version to which a task is pinned, by its refusing versions; nil for one that is not.
-local function pinned_version(refused) return string.match(refused or '', '^=(.+)$') end
-
 -- Returns whether this version of a type may run tasks that these versions have refused. For a pinned task of another
 -- version it reads the sets of all workers.
 local function may_run(task_type, version, refused)
-  local pinned = pinned_version(refused)
-  if not pinned then return not string.find(refused, version, 1, true) end
+  if not is_pinned(refused) then return not string.find(refused, version, 1, true) end
+  local pinned = string.sub(refused, 2)
   for _, set in ipairs(version ~= pinned and recent_sets() or {}) do
     if set ~= '' and version_of(set, task_type) == pinned then return false end
   end

@@ -34,7 +34,7 @@ for queue, number in pairs(wanted) do
 end
 
 submit(arguments)
-if ARGV[8] ~= '' and t.refused ~= '=' .. ARGV[8] then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. ARGV[8]) end
+pin(id, t.refused, ARGV[8])
 for at = FIRST, #ARGV, EACH do add_child(id, ARGV[at], 0) end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(there + 1) .. ' ' .. num(bytes),
   'relations', '1', 'parents', cjson.encode(parents), 'spawned', '1')

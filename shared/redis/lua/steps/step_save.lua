@@ -20,7 +20,7 @@ there, bytes = (tonumber(there) or 0) - (before and 1 or 0), (tonumber(bytes) or
 if there >= tonumber(ARGV[6]) then return {'many', num(there)} end
 if bytes > tonumber(ARGV[7]) then return {'large', num(bytes)} end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(there + 1) .. ' ' .. num(bytes))
-if ARGV[8] ~= '' and t.refused ~= '=' .. ARGV[8] then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. ARGV[8]) end
+pin(id, t.refused, ARGV[8])
 if string.find(value, '^{"kind":"error"') or ends_wait then redis.call('HSET', keys.rq_job(id), 'step_errors', '1') end
 local beat = is_checkpoint and redis.pcall('GET', keys.worker(t.worker_name or ''))
 return {'stored', type(beat) == 'string' and string.find(beat, '"state": "draining"', 1, true) and 'draining' or ''}

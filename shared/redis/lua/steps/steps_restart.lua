@@ -1,13 +1,14 @@
 -- @include _prelude _webhooks _relations
 -- Gives a running task new data and removes its steps, if the attempt still holds the lease, so that the next one begins
--- anew. Signals that no attempt has read stay; children that the task has started are no longer its own.
+-- anew, on any version. Signals that no attempt has read stay; children that the task has started are no longer its own.
 -- ARGV: now, id, token, data (RQ's call in JSON), then the names of the signals that were read.
 -- Returns 1, or 0 when the lease was lost; the same when repeated before the attempt has ended.
 write_even_when_full()
 local id, token = ARGV[2], ARGV[3]
-local t = record(id, 'token', 'state', 'parents')
+local t = record(id, 'token', 'state', 'parents', 'refused')
 if not t or t.token ~= token or t.state ~= 'running' then return 0 end
 local was_read, gone, signals, bytes = {}, {'steps', 'step_errors', 'spawned', 'awaits'}, 0, 0
+if is_pinned(t.refused) then gone[#gone + 1] = 'refused' end
 for at = 5, #ARGV do was_read['step:signal:' .. ARGV[at]] = true end
 for _, field in ipairs(redis.call('HKEYS', keys.rq_job(id))) do
   local is_signal = string.sub(field, 1, 12) == 'step:signal:' and not was_read[field]

@@ -191,7 +191,7 @@ do
     local version = not own_set or version_of(own_set, task_type)
     if not version then return is_published(own_set) end
     if not own_set or not refused then return false end
-    if pinned_version(refused) then spend(20) end
+    if is_pinned(refused) then spend(20) end
     return not may_run(task_type, version, refused)
   end
 

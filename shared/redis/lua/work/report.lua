@@ -115,7 +115,7 @@ end
 -- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
 local function judge_refusal(id, version, error)
   local t = record(id, 'description', 'refused', 'refusal')
-  local task_type, refused = t.description or '', pinned_version(t.refused) and '' or t.refused or ''
+  local task_type, refused = t.description or '', is_pinned(t.refused) and '' or t.refused or ''
   if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
   if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
   local readable, refusal = pcall(cjson.decode, error)
