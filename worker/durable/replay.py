@@ -128,8 +128,8 @@ class Replay:
     def _changed(self, name: str, records: Mapping[str, bytes]) -> WorkflowChanged:
         passed, ahead = sorted(self._names), [each for each in records if each in self._ahead]
         return WorkflowChanged(
-            f"the handler has changed since this task began: after the steps {_listed(passed)} it came to the new step "
-            f"{name!r}, but the steps {_listed(ahead)} are stored already. Deploy a version that calls them before "
+            f"the handler or its data has changed since this task began: after {_listed(passed)} it came to the new "
+            f"step {name!r}, but {_listed(ahead)} are stored already. Deploy a version that calls these before "
             f"{name!r}, or call that with out_of_order=True; then retry the task"
         )
 
@@ -224,7 +224,7 @@ class Replay:
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return (", ".join(names[:MOST_NAMED]) or "(none)") + more
+    return f"the steps {', '.join(names[:MOST_NAMED])}{more}" if names else "no steps"
 
 
 def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str) -> Steps:

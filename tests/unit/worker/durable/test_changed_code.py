@@ -17,11 +17,11 @@ FITS = {
     "an added step that was out of order": [["+x", "a"], ["a", "b"]],
 }
 DOES_NOT_FIT = {
-    "a step before stored ones": ([["a", "b"], ["x", "a", "b"]], "x", "(none)", "a, b"),
-    "a step between stored ones": ([["a", "b"], ["a", "x", "b"]], "x", "a", "b"),
-    "a renamed step": ([["a", "b"], ["a", "c"]], "c", "a", "b"),
-    "a step that is no longer called": ([["a", "b"], ["b", "c"]], "c", "b", "a"),
-    "after attempts that fitted": ([["a"], ["a", "b"], ["a", "c"]], "c", "a", "b"),
+    "a step before stored ones": ([["a", "b"], ["x", "the steps a", "the steps b"]], "x", "no steps", "the steps a, b"),
+    "a step between stored ones": ([["a", "b"], ["a", "x", "b"]], "x", "the steps a", "the steps b"),
+    "a renamed step": ([["a", "b"], ["a", "c"]], "c", "the steps a", "the steps b"),
+    "a step that is no longer called": ([["a", "b"], ["b", "c"]], "c", "the steps b", "the steps a"),
+    "after attempts that fitted": ([["a"], ["a", "b"], ["a", "c"]], "c", "the steps a", "the steps b"),
 }
 KINDS = pytest.mark.parametrize("kind", ["changing", "changing-async"])
 
@@ -49,7 +49,7 @@ def test_code_that_does_not_fit_runs_nothing_new(local: LocalClient, tmp_path: P
     found = local.get(submit(local, kind, tmp_path, versions))
     assert (found.status, found.error and found.error.type) == ("failed", "WorkflowChanged")
     said = str(found.error and found.error.message)
-    assert f"after the steps {passed} it came to the new step '{new}', but the steps {ahead} are stored" in said
+    assert f"after {passed} it came to the new step '{new}', but {ahead} are stored" in said
     assert calls(tmp_path, new) == 0
 
 
