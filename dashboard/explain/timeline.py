@@ -88,6 +88,8 @@ def _before(attempt: Attempt, before: Attempt | None, since: datetime) -> Iterat
 def _pause(before: Attempt | None) -> str:
     if before is None:
         return "scheduled"
+    if before.suspended:
+        return "suspended"
     return "pause before the next attempt" if before.retry_delay is not None else "among the dead letters"
 
 

@@ -92,7 +92,7 @@ def _start(replay: Replay, name: str, tasks: Sequence[Mapping[str, Any]], tracep
         part = name if not first else f"{name}:{first // CHUNK + 1}"
         stored = replay.begin(part)
         if stored is None:
-            prepared = replay.steps.prepare(tasks[first : first + CHUNK], traceparent)
+            prepared = replay.prepare(tasks[first : first + CHUNK], traceparent)
             stored = replay.start_children(part, name, prepared)
         ids += stored.value
     return Children(name, tuple(ids))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
 from inspect import currentframe
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
 from taskqueue.shared.domain.decode import UNREADABLE
@@ -152,6 +154,11 @@ class Replay:
         record = self._record(name, StepKind.CHECKPOINT, value, started_us, self.now_us(), tries=1)
         return self._call(lambda: self.steps.checkpoint(name, record))
 
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
+        """Returns valid tasks as `start_children` takes them. Raises Problem and TypeError."""
+        with _untraced():
+            return self.steps.prepare(tasks, traceparent)
+
     def start_children(self, name: str, group: str, children: Sequence[PreparedChild]) -> Step:
         """Stores the step that starts children together with them. Raises as `save`, TooManyChildren and QueueFull."""
         now_us = self.now_us()
@@ -202,7 +209,8 @@ class Replay:
         pause = FIRST_PAUSE
         while True:
             try:
-                return function()
+                with _untraced():
+                    return function()
             except LeaseEnded as error:
                 raise LeaseLost(str(error)) from error
             except StoreUnavailable as error:
@@ -220,6 +228,12 @@ class Replay:
         if stored.kind in (StepKind.ERROR, StepKind.TIMEOUT):
             self.has_failed = True
         return stored
+
+
+def _untraced() -> AbstractContextManager[object]:
+    """Returns a context whose calls of Redis add no spans to those of the handler, if calls are traced at all."""
+    utils = sys.modules.get("opentelemetry.instrumentation.utils")
+    return utils.suppress_instrumentation() if utils else nullcontext()
 
 
 def _listed(names: Sequence[str]) -> str:

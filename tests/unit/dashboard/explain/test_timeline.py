@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from taskqueue.dashboard.explain.timeline import MOST_ATTEMPTS, timeline
-from taskqueue.shared.domain.task import Attempt, InnerSpan, Outcome, TaskDetail, TaskState, TaskSummary
+from taskqueue.shared.domain.task import (
+    SUSPENDED,
+    Attempt,
+    ErrorInfo,
+    InnerSpan,
+    Outcome,
+    TaskDetail,
+    TaskState,
+    TaskSummary,
+)
 
 BEGUN = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
@@ -43,6 +52,7 @@ def task(state: TaskState, *attempts: Attempt, ended: float | None = None) -> Ta
 
 
 FAILED = {"outcome": Outcome.FAILED}
+SLEPT = {"outcome": Outcome.INTERRUPTED, "error": ErrorInfo(type=SUSPENDED, message="sleeps in step 'pause'")}
 RETRIED = {**FAILED, "retry_delay": timedelta(seconds=5)}
 
 
@@ -77,6 +87,10 @@ RETRIED = {**FAILED, "retry_delay": timedelta(seconds=5)}
                 "attempt 1: failed",
                 "pause before the next attempt",
             ],
+        ),
+        (
+            task(TaskState.COMPLETED, attempt(1, 0, 0, 1, **SLEPT), attempt(2, 8, 8, 9), ended=9),
+            ["submitted", "attempt 1: suspended", "suspended", "attempt 2: completed", "completed"],
         ),
         (task(TaskState.CANCELLED, ended=5), ["submitted", "waited", "cancelled"]),
     ],
