@@ -178,7 +178,7 @@ class Queries:
     @_cached
     def batches(self, cursor: str | None) -> tuple[list[Batch], str | None]:
         """Returns a page of batches, newest first, and the next cursor. Raises ValueError for an invalid cursor."""
-        return self.stores.batches.page(PAGE, cursor)
+        return self.stores.batches.page(PAGE, cursor)[:2]
 
     @_cached
     def batch(self, batch_id: str) -> Batch:

@@ -101,7 +101,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
         all_tasks=open_records(tasks, history),
         types=types,
         type_cache=type_cache,
-        task_factory=TaskFactory(type_cache, tracing, settings.default_priority, bodies, tasks.payloads),
+        task_factory=TaskFactory(type_cache, tracing, settings.default_priority, bodies, tasks.payloads, scripts.mark),
         idempotency=Idempotency(scripts, timedelta(seconds=settings.idempotency_ttl), queues.bounds),
         workers=workers,
     )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from typing import Any
 
 from flask import Flask, Response
 from redis import Redis
@@ -22,6 +23,8 @@ from taskqueue.gateway.http.endpoints import Guards, Limits, register
 from taskqueue.gateway.http.openapi import document
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.metrics_federation import MetricsFederation
+from taskqueue.gateway.partitions.members import Member, Members
+from taskqueue.gateway.partitions.router import Router
 from taskqueue.gateway.readiness import Readiness
 from taskqueue.gateway.routes.analytics import AnalyticsRoutes
 from taskqueue.gateway.routes.audit import AuditRoutes
@@ -53,6 +56,7 @@ from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.history.records import open_history, open_records
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
 from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.redis.client import connect_for
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Keyring
 from taskqueue.shared.stores.audit import Audit
@@ -92,24 +96,53 @@ class NameConverter(BaseConverter):
     regex = r"[A-Za-z0-9._-]{1,100}"
 
 
-def create_app(settings: Settings, redis: Redis, *, metrics: Metrics | None = None, waiters: int = 8) -> Flask:
-    """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time."""
+def create_app(
+    settings: Settings,
+    redis: Redis,
+    *,
+    metrics: Metrics | None = None,
+    waiters: int = 8,
+    tracing: Tracing | None = None,
+    authenticator: Authenticator | None = None,
+    stopping: threading.Event | None = None,
+) -> Flask:
+    """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time.
+
+    The apps of several partitions share what is given beside that. `stopping` is set by the server when it stops, so
+    that no request waits for a result any longer.
+    """
     app = Flask("taskqueue.gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    # Set by the server when it stops, so that no request waits for a result any longer.
-    app.config["STOPPING"] = threading.Event()
+    app.config["STOPPING"] = stopping or threading.Event()
     app.url_map.strict_slashes = False
     app.url_map.merge_slashes = False
     app.url_map.converters.update(id=TaskIdConverter, name=NameConverter)
     metrics = metrics or Metrics()
-    tracing = Tracing("gateway", settings, f"{socket.gethostname()}-{os.getpid()}")
+    if tracing is None:
+        tracing = Tracing("gateway", settings, f"{socket.gethostname()}-{os.getpid()}")
+        trace_redis(tracing)
     trace_requests(app, tracing)
-    trace_redis(tracing)
     middleware.install(app, metrics, settings)
     app.register_error_handler(Exception, _problem)
-    _add_routes(app, settings, redis, metrics, tracing, waiters)
+    _add_routes(app, settings, redis, metrics, tracing, waiters, authenticator)
     app.extensions["tracing"] = tracing
     return app
+
+
+def create_router(settings: Settings, *, metrics: Metrics | None = None, waiters: int = 8) -> Router:
+    """Builds the gateway of several partitions: an app for each, and the router in front of them."""
+    members = list[Member]()
+    config = {"STOPPING": threading.Event(), "MAX_CONTENT_LENGTH": settings.max_body_bytes}
+    shared: dict[str, Any] = {
+        "metrics": metrics or Metrics(),
+        "waiters": max(1, waiters // len(settings.partitions)),
+        "stopping": config["STOPPING"],
+    }
+    for number, own in settings.partitions.items():
+        app = create_app(own, connect_for(own, "gateway"), **shared)
+        shared |= {name: app.extensions[name] for name in ("tracing", "authenticator")}
+        members.append(Member(number, app, own))
+    return Router(Members(members), config)
 
 
 def version() -> str:
@@ -124,7 +157,15 @@ def _problem(error: Exception) -> Response:
     return errors.respond(errors.refusal_of(error))
 
 
-def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, tracing: Tracing, waiters: int) -> None:
+def _add_routes(
+    app: Flask,
+    settings: Settings,
+    redis: Redis,
+    metrics: Metrics,
+    tracing: Tracing,
+    waiters: int,
+    authenticator: Authenticator | None,
+) -> None:
     keyring = Keyring(settings.api_keys, settings.api_keys_file, personal=bool(settings.personal_keys))
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
@@ -140,7 +181,7 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     )
     policy = settings.retry_policy
     context = _limits(settings).context
-    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads)
+    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads, scripts.mark)
     batches = Batches(scripts)
     dead_letters = DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted))
     bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)
@@ -196,10 +237,12 @@ def _add_routes(app: Flask, settings: Settings, redis: Redis, metrics: Metrics, 
     guards = Guards(
         limits=_limits(settings),
         circuit_breaker=circuit_breaker,
-        authenticator=Authenticator(
+        authenticator=authenticator
+        or Authenticator(
             keyring,
             scripts,
             metrics,
+            circuit_breaker,
             personal_scopes=settings.personal_keys,
             hidden_fields=settings.dashboard_redact,
         ),

@@ -35,11 +35,14 @@ from taskqueue.shared.config.settings import Settings, exit_with
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.http import bind
 from taskqueue.shared.http.gunicorn import Served, memory_folder, require_authentication
+from taskqueue.shared.redis.client import connect_for
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.api_keys import Keyring
 
 if TYPE_CHECKING:
     from flask import Flask
+
+    from taskqueue.gateway.partitions.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +60,8 @@ def serve(settings: Settings) -> None:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
         require_authentication(settings, missing="API keys", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
-    exit_if_unusable(settings.store_url)
+    for each in settings.partitions.values():
+        exit_if_unusable(each.store_url)
     folder = _metrics_folder()
     gateway, first = Gateway(settings, listener, folder), os.getpid()
     try:
@@ -101,14 +105,16 @@ class Gateway(Served):
             child_exit=_forget_process,
         )
 
-    def load(self) -> Flask:
+    def load(self) -> Flask | Router:
         """Builds the app, in each process, so that processes share no connection."""
-        from taskqueue.gateway.app import create_app
+        from taskqueue.gateway.app import create_app, create_router
         from taskqueue.gateway.metrics import Metrics
 
-        redis = self.connect("gateway")
         metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
-        return create_app(self.settings, redis, metrics=metrics, waiters=WAITERS)
+        if len(self.settings.partitions) > 1:
+            return create_router(self.settings, metrics=metrics, waiters=WAITERS)
+        [settings] = self.settings.partitions.values()
+        return create_app(settings, connect_for(settings, "gateway"), metrics=metrics, waiters=WAITERS)
 
     def clean_up(self) -> None:
         """Removes the metrics folder; run by the first process, or by the others if that was killed."""

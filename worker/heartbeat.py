@@ -31,6 +31,7 @@ from taskqueue.shared.stores.workers import (
     Workers,
 )
 from taskqueue.worker.engine.claimed_task import ClaimedTask
+from taskqueue.worker.engine.link import PartitionLink
 from taskqueue.worker.engine.loop import Engine
 from taskqueue.worker.executors.ipc import SERIAL
 from taskqueue.worker.metrics import Holdings
@@ -47,9 +48,10 @@ MISSED_HEARTBEAT = 0.5
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes the worker's state to Redis every few seconds, and when `due` is set."""
+    """Writes the worker's state to one partition every few seconds, and when the engine asks for it."""
 
     engine: Engine
+    link: PartitionLink
     due: threading.Event
     name: str
     workers: Workers
@@ -109,7 +111,7 @@ class Heartbeat:
             self.workers.announce(info, names.digest)
         self._declare(types.values(), first=self.published != names.digest)
         self.published = names.digest
-        self.engine.on_types_published()
+        self.engine.on_types_published(self.link)
 
     def _declare(self, types: Iterable[TaskType], first: bool) -> None:
         """Declares the limits of handlers and settings; a different declaration of another version is logged once.

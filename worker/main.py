@@ -8,7 +8,7 @@ import secrets
 import selectors
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from taskqueue.shared.config import foreign_names
 from taskqueue.shared.config.collector import announce
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
+from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.http.bind import raise_file_limit
 from taskqueue.shared.http.metrics_server import Check, MetricsServer
 from taskqueue.shared.observability import logs
@@ -31,8 +32,9 @@ from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.workers import Workers
 from taskqueue.worker import start_hooks
 from taskqueue.worker.engine.claimed_queues import ClaimedQueues
-from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from taskqueue.worker.engine.lane import SLOW, ConcurrentLane, Lanes, SerialLane
 from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.link import HeartbeatsDue, PartitionLink
 from taskqueue.worker.engine.loop import Engine, forward_signals
 from taskqueue.worker.engine.notifications import Notifications
 from taskqueue.worker.engine.redis_session import RedisSession
@@ -69,27 +71,22 @@ def main() -> int:
     foreign_names.warn()
     announce(settings)
     raise_file_limit()
-    exit_if_unusable(settings.store_url)
+    for each in settings.partitions.values():
+        exit_if_unusable(each.store_url)
     open_payload_store(settings.payload_store)  # its library may be missing: here that ends the worker with a reason
     about = WorkerContext(name=name, queues=settings.queue_selection.entries)
     _start_hooks(about, settings)
     metrics = WorkerMetrics(name)
     tracing = Tracing("worker", settings, name)
-    heartbeat_due = threading.Event()
+    heartbeat_due = HeartbeatsDue()
     engine = _build(settings, name, metrics, SpanForwarder(tracing), heartbeat_due)
-    heartbeat = Heartbeat(
-        engine=engine,
-        due=heartbeat_due,
-        name=name,
-        workers=Workers(connect(settings.store_url, name=f"heartbeat-{name}")),
-        types=TaskTypes(connect(settings.store_url, name=f"types-{name}")),
-        limits=Limits(Scripts(connect(settings.store_url, name=f"limits-{name}"))),
-        started_at=datetime.now(UTC),
-    )
-    metrics_server = _metrics_server(settings, engine, heartbeat, metrics)
+    heartbeats = [_heartbeat(settings.partitions[link.number], engine, link, name) for link in engine.links]
+    heartbeat_due.events += [each.due for each in heartbeats]
+    metrics_server = _metrics_server(settings, engine, heartbeats, metrics)
     forward_signals(engine, settings.drain_grace)
     metrics_server.start()
-    heartbeat.start()
+    for heartbeat in heartbeats:
+        heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, settings.queue_selection)
     _warn_of_queue_executors(settings)
     adopter = _adopter(settings, name, engine)
@@ -100,19 +97,37 @@ def main() -> int:
     finally:
         if adopter:
             adopter.stop()
-        engine.notifications.close()
-        _shut_down(heartbeat)
+        engine.close()
+        _shut_down(engine, heartbeats)
         start_hooks.run_stopping(HOOKS.worker_stopping, about, _run_coroutine, settings.hook_timeout)
         tracing.stop()
     log.info("worker %s ended in order", name)
     return 0
 
 
+def _heartbeat(settings: Settings, engine: Engine, link: PartitionLink, name: str) -> Heartbeat:
+    url = settings.store_url
+    return Heartbeat(
+        engine=engine,
+        link=link,
+        due=threading.Event(),
+        name=name,
+        workers=Workers(connect(url, name=f"heartbeat-{name}")),
+        types=TaskTypes(connect(url, name=f"types-{name}")),
+        limits=Limits(Scripts(connect(url, name=f"limits-{name}"))),
+        started_at=datetime.now(UTC),
+    )
+
+
 def _adopter(settings: Settings, name: str, engine: Engine) -> Adopter | None:
     """Returns what adopts jobs of RQ programs, started; None where there are none."""
     if not settings.rq_queues:
         return None
-    scripts = Scripts(connect(settings.store_url, name=f"rq-{name}"))
+    if 0 not in settings.partitions:
+        exit_with(
+            "RQ_QUEUES needs the first partition, in which RQ programs have their jobs: REDIS_PARTITIONS has none"
+        )
+    scripts = Scripts(connect(settings.partitions[0].store_url, name=f"rq-{name}"))
     adopter = Adopter(scripts, settings.adopted_queues, lambda: engine.draining_until is not None)
     adopter.start()
     log.info(
@@ -151,48 +166,51 @@ def _warn_of_queue_executors(settings: Settings) -> None:
 
 
 def _build(
-    settings: Settings, name: str, metrics: WorkerMetrics, spans: SpanForwarder, heartbeat_due: threading.Event
+    settings: Settings, name: str, metrics: WorkerMetrics, spans: SpanForwarder, heartbeat_due: HeartbeatsDue
 ) -> Engine:
+    selector = selectors.DefaultSelector()
+    home = preferred(name, settings.partitions)
+    links = [_link(settings.partitions[number], number, name, selector) for number in home]
+    margin = links[0].session.margin
+    pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, margin))
+    serial = SerialLane(pool, settings.claimed_queue_executors, settings.max_crashes)
+    lanes = Lanes(serial, ConcurrentLane(pool))
+    if len(links) > 1:
+        for lane in lanes:
+            lane.stays_parked = SLOW
+    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool, settings.app_version)
+    monitor = ExecutorMonitor(settings, pool, lanes, margin, crash_reports, metrics, spans)
+    return Engine(settings, links, pool, monitor, metrics, selector, heartbeat_due)
+
+
+def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSelector) -> PartitionLink:
     # An answer must come well within a lease, or the lease ends during the wait.
     answer_within = min(max(2.0, settings.redis_timeout), settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
     # Only connecting blocks, and that takes less than the margin of leases.
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
-    selector = selectors.DefaultSelector()
-    session = RedisSession(Scripts(redis), name, settings.lease_time, answer_within)
-    pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, session.margin))
+    session = RedisSession(Scripts(redis), name, settings.lease_time, answer_within, number)
     queues = ClaimedQueues(settings.queue_selection)
-    serial = SerialLane(
-        pool, LaneClaims(name, queues, SerialLane.suffix), settings.claimed_queue_executors, settings.max_crashes
-    )
-    lanes = Lanes(serial, ConcurrentLane(pool, LaneClaims(name, queues, ConcurrentLane.suffix)))
-    crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool, settings.app_version)
-    return Engine(
-        settings,
-        session,
-        pool,
-        ExecutorMonitor(settings, pool, lanes, session, crash_reports, metrics, spans),
-        metrics,
-        Notifications(waiting, name, queues, selector),
-        selector,
-        heartbeat_due,
-    )
+    claims = {lane.suffix: LaneClaims(name, queues, lane.suffix) for lane in (SerialLane, ConcurrentLane)}
+    return PartitionLink(session, claims, Notifications(waiting, name, queues, selector), number)
 
 
-def _metrics_server(settings: Settings, engine: Engine, heartbeat: Heartbeat, metrics: WorkerMetrics) -> MetricsServer:
-    registry = CollectorRegistry()
+def _metrics_server(
+    settings: Settings, engine: Engine, heartbeats: Sequence[Heartbeat], metrics: WorkerMetrics
+) -> MetricsServer:
+    registry, name = CollectorRegistry(), heartbeats[0].name
     registry.register(metrics)
-    registry.register(HoldingsMetrics(heartbeat.holdings))
+    registry.register(HoldingsMetrics(heartbeats[0].holdings))
     ProcessCollector(registry=registry)
 
     def live() -> Check:
         troubles = engine.liveness.troubles()
-        return Check(not troubles, {"worker": heartbeat.name, "troubles": troubles})
+        return Check(not troubles, {"worker": name, "troubles": troubles})
 
     def ready() -> Check:
-        well = engine.pool.ready and bool(heartbeat.published) and engine.outage_since is None
+        well = engine.pool.ready and any(each.published for each in heartbeats) and engine.reaches_redis
         state = "draining" if engine.draining_until else "ready" if well else "starting or without Redis"
-        return Check(well and not engine.draining_until, {"worker": heartbeat.name, "state": state})
+        return Check(well and not engine.draining_until, {"worker": name, "state": state})
 
     try:
         return MetricsServer(settings.bind_host, settings.worker_metrics_port, registry, live, ready)
@@ -203,10 +221,12 @@ def _metrics_server(settings: Settings, engine: Engine, heartbeat: Heartbeat, me
         )
 
 
-def _shut_down(heartbeat: Heartbeat) -> None:
-    heartbeat.stop()
-    heartbeat.engine.pool.shutdown()
-    try:
-        heartbeat.workers.farewell(heartbeat.info())
-    except (RedisError, OSError) as error:
-        log.warning("deregistration failed: %s", error)
+def _shut_down(engine: Engine, heartbeats: Sequence[Heartbeat]) -> None:
+    for heartbeat in heartbeats:
+        heartbeat.stop()
+    engine.pool.shutdown()
+    for heartbeat in heartbeats:
+        try:
+            heartbeat.workers.farewell(heartbeat.info())
+        except (RedisError, OSError) as error:
+            log.warning("deregistration failed: %s", error)

@@ -102,7 +102,7 @@ def _submit(task_type: str, source: str, value: dict[str, Any]) -> Response | tu
     try:
         wanted = identity(f"dashboard {name}", request.form.get("form_id", ""), "/tasks/submit", value)
         body = read_body(NewTaskBody, value, stores.task_factory.context)
-        task = stores.task_factory.new(body, new_task_id(), Submitter(name=name))
+        task = stores.task_factory.new(body, new_task_id(stores.task_factory.mark), Submitter(name=name))
         with stores.task_factory.traced(task, current_traceparent()) as traced:
             stored, again = stores.idempotency.submit(wanted, traced)
     except Refusal as error:

@@ -183,7 +183,7 @@ def resume(name: str) -> Response:
 def run(name: str) -> Response:
     schedule = context.stores.schedules.get(name).schedule
     editing.demand_own(schedule.type)
-    task = task_now(schedule, new_task_id())
+    task = task_now(schedule, new_task_id(context.stores.task_factory.mark))
     [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())])
     if stored.state is None:
         full = f"the queue {task.queue} is full: try again later"

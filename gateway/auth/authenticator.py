@@ -76,23 +76,28 @@ class Authenticator:
         keyring: Keyring,
         scripts: Scripts,
         metrics: Metrics,
+        circuit_breaker: CircuitBreaker,
         clock: Callable[[], float] = time.monotonic,
         *,
         personal_scopes: Sequence[str] = (),
         hidden_fields: Sequence[str] = (),
     ) -> None:
-        """`personal_scopes` are those that personal keys may have; none: there are no such keys. Requests with them see
-        no values of `hidden_fields`."""
+        """`circuit_breaker` is that of the Redis of `scripts`.
+
+        `personal_scopes` are those that personal keys may have; none: there are no such keys. Requests with them see no
+        values of `hidden_fields`.
+        """
         self.personal_keys = PersonalKeys(scripts)
         self.personal_scopes = frozenset(map(Scope, personal_scopes))
         self.redaction = Redaction(hidden_fields)
         self.keyring = keyring
         self.scripts = scripts
         self.metrics = metrics
+        self.circuit_breaker = circuit_breaker
         self.clock = clock
         self.token_caches: dict[str, TokenCache] = {}
 
-    def authenticate(self, scope: Scope | None, circuit_breaker: CircuitBreaker) -> None:
+    def authenticate(self, scope: Scope | None) -> None:
         """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope.
 
         Raises StoreUnavailable for a personal key while Redis is away.
@@ -103,7 +108,7 @@ class Authenticator:
         if text is None:
             self.metrics.refused("missing")
             raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-        key = self.keyring.find(text) or self._personal(text, circuit_breaker)
+        key = self.keyring.find(text) or self._personal(text)
         if key is None:
             self.metrics.refused("expired" if self.keyring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
@@ -113,18 +118,18 @@ class Authenticator:
             has = ", ".join(key.scopes) or "no scope that this gateway allows"
             raise Refusal(errors.SCOPE, f"this needs the scope {scope}, but the key of {key.client} has {has}")
 
-    def _personal(self, text: str, circuit_breaker: CircuitBreaker) -> ApiKey | None:
+    def _personal(self, text: str) -> ApiKey | None:
         """Returns the personal key of a text with those of its scopes that this gateway allows, or None."""
         if not self.personal_scopes or not is_personal(text):
             return None
-        with circuit_breaker.guarding():
+        with self.circuit_breaker.guarding():
             found = self.personal_keys.find(text)
         if found is None:
             return None
         g.redaction = self.redaction
         return found.as_api_key(self.personal_scopes)
 
-    def take_tokens(self, circuit_breaker: CircuitBreaker) -> None:
+    def take_tokens(self) -> None:
         """Counts the request against the rate of its key and records the key's use. Raises Refusal (429).
 
         Without Redis requests pass uncounted, because operators need access during an outage.
@@ -136,7 +141,7 @@ class Authenticator:
         if (key.rate is None or token_cache.take(now)) and now < token_cache.noted_until:
             return
         try:
-            with circuit_breaker.guarding():
+            with self.circuit_breaker.guarding():
                 self._ask(key, token_cache, now)
         except StoreUnavailable as error:
             log.debug("use of API key not recorded", extra={"key": key.id, "why": str(error)})

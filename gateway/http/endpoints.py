@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from taskqueue.gateway.auth.authenticator import actor
 from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.parts import PART
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.stores.api_keys import Scope
@@ -169,9 +170,9 @@ class _View:
     guards: Guards
 
     def __call__(self, **arguments: Any) -> Response:
-        self.guards.authenticator.authenticate(self.about.scope, self.guards.circuit_breaker)
-        if self.about.store:
-            self.guards.authenticator.take_tokens(self.guards.circuit_breaker)
+        self.guards.authenticator.authenticate(self.about.scope)
+        if self.about.store and not request.environ.get(PART):
+            self.guards.authenticator.take_tokens()
         _check_accept(self.about.produces)
         if self.about.query is not None:
             arguments["query"] = _read_query(self.about.query, self.guards.limits)
@@ -193,7 +194,7 @@ class _View:
         note_what_is_sent()
         with self.guards.circuit_breaker.guarding() if self.about.store else nullcontext():
             reply = self.function(**arguments)
-            if self.about.act is not None:
+            if self.about.act is not None and not request.environ.get(PART):
                 _record(self.guards.audit, self.about.act, arguments, reply)
             return _respond(reply)
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from flask import Response, current_app, g, request
 
 from taskqueue.gateway.http.errors import FOREIGN
+from taskqueue.gateway.http.parts import PART
 from taskqueue.shared.domain.traceparent import checked, trace_id
 from taskqueue.shared.http.bind import answers_to, is_loopback
 from taskqueue.shared.observability.tracing import log_fields
@@ -53,6 +54,8 @@ def install(app: Flask, metrics: Metrics, settings: Settings) -> None:
     @app.after_request
     def end(response: Response) -> Response:
         _add_headers(response)
+        if request.environ.get(PART):
+            return response
         seconds = time.perf_counter() - g.started
         metrics.answered(_route(), _method(), response.status_code, seconds)
         _write_line(response.status_code, seconds)

@@ -9,7 +9,7 @@ from datetime import datetime
 from pydantic import Field
 
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.routes.tasks import bad_cursor
+from taskqueue.gateway.routes.tasks import bad_cursor, note_positions
 from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, View
 from taskqueue.shared.domain.csv_lines import MEDIA_TYPE as CSV
 from taskqueue.shared.stores.audit import Audit, AuditEntry, AuditFilter, as_csv, as_json_lines
@@ -77,6 +77,7 @@ class AuditRoutes:
         if query.cursor and not _CURSOR.fullmatch(query.cursor):
             raise bad_cursor()
         found, cursor = self.audit.page(query.limit, query.cursor, query.wanted())
+        note_positions(each.id for each in found)
         items = [
             AuditEntryView(id=each.id, at=each.at, who=each.who, what=each.what, about=each.about, detail=each.detail)
             for each in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.routes.tasks import bad_cursor
+from taskqueue.gateway.routes.tasks import bad_cursor, note_positions
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.batches import Batches
 from taskqueue.shared.submission import refusals
@@ -27,9 +27,10 @@ class BatchRoutes:
     def page(self, query: schemas.PageQuery) -> Reply:
         """Lists batches with their counts, newest first."""
         try:
-            found, cursor = self.batches.page(query.limit, query.cursor)
+            found, cursor, positions = self.batches.page(query.limit, query.cursor)
         except ValueError:
             raise bad_cursor() from None
+        note_positions(positions)
         return Reply(content=schemas.BatchList(items=[present.batch(each) for each in found], next_cursor=cursor))
 
     @endpoint(

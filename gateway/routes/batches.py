@@ -158,7 +158,7 @@ class BatchSubmission:
     def _once(self, carry_out: Submission) -> tuple[dict[str, Any], Mapping[str, str]]:
         """Carries a request out, or finds the first response to its Idempotency-Key. Returns response and headers."""
         if g.request_key is None:
-            return carry_out(new_seed(), None), {}
+            return carry_out(new_seed(self.idempotency.scripts.mark), None), {}
         begun = self.idempotency.begin(g.request_key)
         if isinstance(begun, bytes):
             return with_ids(begun), REPLAYED

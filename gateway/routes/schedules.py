@@ -14,6 +14,7 @@ from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.visible import demand_no_placeholder, visible
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.metrics import Metrics
+from taskqueue.gateway.routes.tasks import note_positions
 from taskqueue.gateway.schemas.values import View
 from taskqueue.shared.domain.queue_selection import DEFAULT
 from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, task_now, upcoming
@@ -22,6 +23,7 @@ from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
+from taskqueue.shared.stores.tasks import encode_cursor
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.schedule_body import ScheduleBody, schedule_of
@@ -125,6 +127,7 @@ class ScheduleRoutes:
         """Lists schedules by name, each with its next five due times."""
         page = self.schedule_store.page(query.limit, query.cursor or "")
         items = [_view(each) for each in page.items]
+        note_positions(encode_cursor(each.name.encode()) for each in items)
         return Reply(content=ScheduleList(items=items, unreadable=list(page.unreadable), next_cursor=page.after))
 
     @endpoint(
@@ -237,7 +240,7 @@ class ScheduleRoutes:
         schedule = self.schedule_store.get(name).schedule
         if schedule.type == WEBHOOK_TYPE:
             raise Refusal(refusals.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
-        task = task_now(schedule, new_task_id())
+        task = task_now(schedule, new_task_id(self.schedule_store.scripts.mark))
         with self.tracing.sending(task.subject, g.trace_parent) as travelling:
             [stored] = self.queues.submit([task.with_trace(travelling)])
         if refusal := refusal_of(task, stored):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from flask import g
+from flask import g, request
 
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor, submitter
 from taskqueue.gateway.auth.visible import demand_no_placeholder
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.parts import POSITIONS
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.routes.queue_names import demand_queue
 from taskqueue.shared.domain import strict_json, task_data
@@ -313,7 +314,14 @@ def task_list(read: Callable[[], Page]) -> Reply:
     except ValueError:
         raise bad_cursor() from None
     items = [present.task(each) for each in page.items]
+    note_positions(page.positions)
     return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
+
+
+def note_positions(positions: Iterable[str]) -> None:
+    """Tells the router, if there is one, the cursor behind each item of a page."""
+    if (noted := request.environ.get(POSITIONS)) is not None:
+        noted += positions
 
 
 def bad_cursor() -> Refusal:

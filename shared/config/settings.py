@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from taskqueue.shared.config.redis_address import completed
+from taskqueue.shared.config.redis_address import completed, without_password
 from taskqueue.shared.config.values import (
     Choices,
     Executors,
@@ -30,6 +30,7 @@ from taskqueue.shared.config.values import (
     LogLevel,
     Mappings,
     Names,
+    Partitions,
     PayloadStoreUrl,
     Port,
     Ports,
@@ -72,6 +73,13 @@ class Settings(BaseModel):
         "",
         "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; overrides REDIS_HOST and "
         "REDIS_PORT.",
+    )
+    redis_partitions: Partitions = _at(
+        "redis.partitions",
+        (),
+        "Addresses of several Redis servers, each as in REDIS_URL, instead of a single one. The place of an address is "
+        "the number of its partition and never changes: a new one is added at the end, and one that was removed leaves "
+        "an empty place. The system of a single REDIS_URL grows by naming that address first.",
     )
     redis_host: str = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
@@ -712,12 +720,22 @@ class Settings(BaseModel):
                 "dashboard from a trusted address could name any user: configure the proxy to send the secret as "
                 "X-Proxy-Secret (openssl rand -hex 32 makes one)"
             )
+        self._check_partitions()
         self._check_alerts()
         self._check_identity_provider()
         self._check_rq()
         self.declared_schedules()
         self.declared_limits()
         return self
+
+    def _check_partitions(self) -> None:
+        if self.redis_url and self.redis_partitions:
+            raise ValueError("REDIS_URL and REDIS_PARTITIONS are both set: name all servers in REDIS_PARTITIONS")
+        stores = [without_password(each.store_url) for each in self.partitions.values()]
+        if double := next((each for at, each in enumerate(stores) if each in stores[:at]), None):
+            raise ValueError(
+                f"REDIS_PARTITIONS: {double} is named twice: a partition needs a server or key_prefix of its own"
+            )
 
     def _check_rq(self) -> None:
         if self.rq_queues and not self.rq_allow:
@@ -795,9 +813,27 @@ class Settings(BaseModel):
         """Returns the keys that sign webhooks."""
         return tuple(map(signing_key, self.webhook_secrets))
 
+    @cached_property
+    def partitions(self) -> Mapping[int, Settings]:
+        """Returns the settings for each partition by its number; without REDIS_PARTITIONS, these are the only one's."""
+        if not self.redis_partitions:
+            return {0: self}
+        return {
+            number: Settings.model_construct(
+                **{**dict(self), "redis_partitions": (), "redis_url": completed(url, partition=str(number))}
+            )
+            for number, url in enumerate(self.redis_partitions)
+            if url
+        }
+
     @property
     def store_url(self) -> str:
-        """Returns the address of Redis, from REDIS_URL or host and port, with all options of the client."""
+        """Returns the address of Redis, from REDIS_URL or host and port, with all options of the client.
+
+        Raises ValueError where there are partitions: each of `partitions` has an address.
+        """
+        if self.redis_partitions:
+            raise ValueError("these are the settings of several partitions, which have no common address")
         url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
         options = {"key_prefix": self.key_prefix}
         if "+sentinel:" in url:
@@ -929,5 +965,5 @@ def _explain(item: Any, sources: Mapping[str, str]) -> str:
         return text
     name = sources.get(location[0], location[0].upper())
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
-    shown = "" if re.search("password|url|secret|api_keys", location[0]) else f", got {item['input']!r}"
+    shown = "" if re.search("password|url|partitions|secret|api_keys", location[0]) else f", got {item['input']!r}"
     return f"{name}{inner}: {text}{shown}"

@@ -79,16 +79,18 @@ TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Valid ids of tasks and batches. The longest belong to deliveries for tasks of schedules: `NAME-DUE-hook-1`."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ULID_LENGTH = 26
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 
 
-def new_task_id() -> str:
-    """Returns a ULID: 26 characters, sortable by the millisecond of its creation, 80 random bits.
+def new_task_id(mark: str = "") -> str:
+    """Returns a ULID: 26 characters, sortable by the millisecond of its creation, 80 random bits; then the mark.
 
+    The mark names the partition where the task is made (`partition.mark_of_partition`).
     The layout is that of the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
     Crockford), so ids of one minute are adjacent in every listing and never need escaping in a path.
     """
-    return in_base32((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130)
+    return in_base32((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130) + mark
 
 
 def in_base32(number: int, bits: int) -> str:

@@ -73,7 +73,8 @@ class History:
         examine = partial(_page, wanted=wanted, before=before, limit=limit, examined=examined, now_us=now_us)
         seen, rows = self.read(examine, nothing)
         next_cursor = cursor_of(*seen) if seen else None
-        return Page(items=tuple(map(_summary, rows)), next_cursor=next_cursor)
+        positions = tuple(cursor_of(row["ended_at"], row["task_id"]) for row in rows)
+        return Page(items=tuple(map(_summary, rows)), next_cursor=next_cursor, positions=positions)
 
     def slowest(self, task_type: str, limit: int) -> list[TaskSummary]:
         """Returns the tasks of a type that ran longest, of the last `LOOK_AT` that completed."""

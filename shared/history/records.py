@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from taskqueue.shared.domain.task import TaskDetail, TaskState
@@ -69,17 +70,22 @@ class AllRecords(Records):
         """Returns the last page of Redis with what ended before the oldest task there."""
         cursor = f"{self._oldest(wanted.state)}_"
         if len(page.items) >= limit:
-            return Page(items=page.items, next_cursor=ARCHIVED + cursor)
+            return replace(page, next_cursor=ARCHIVED + cursor)
         try:
             rest = self._archived_page(wanted, limit - len(page.items), cursor)
         except HistoryUnavailable:
-            return Page(items=page.items, next_cursor=ARCHIVED + cursor)
-        return Page(items=page.items + rest.items, next_cursor=rest.next_cursor)
+            return replace(page, next_cursor=ARCHIVED + cursor)
+        positions = page.positions + rest.positions
+        return Page(items=page.items + rest.items, next_cursor=rest.next_cursor, positions=positions)
 
     def _archived_page(self, wanted: Filter, limit: int, cursor: str) -> Page:
         now_us = self.scripts.now_us() if wanted.older_than or wanted.newer_than else 0
         page = self.history.page(wanted, limit=limit, cursor=cursor, now_us=now_us)
-        return Page(items=page.items, next_cursor=page.next_cursor and ARCHIVED + page.next_cursor)
+        return Page(
+            items=page.items,
+            next_cursor=page.next_cursor and ARCHIVED + page.next_cursor,
+            positions=tuple(ARCHIVED + each for each in page.positions),
+        )
 
     def _oldest(self, state: TaskState | None) -> int:
         """Returns the end of the oldest task of this state in Redis."""

@@ -13,7 +13,7 @@ from gunicorn.glogging import Logger
 
 from taskqueue.shared.config.settings import Settings, exit_with
 from taskqueue.shared.http import bind
-from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.client import connect_for
 
 if TYPE_CHECKING:
     import socket
@@ -41,14 +41,7 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
     def connect(self, name: str) -> Redis:
         """Returns a Redis client for the serving process, configured by the settings."""
-        settings = self.settings
-        return connect(
-            settings.store_url,
-            timeout=settings.redis_timeout,
-            retries=settings.redis_retries,
-            max_connections=settings.redis_max_connections,
-            name=name,
-        )
+        return connect_for(self.settings, name)
 
     def configure(self, **options: Any) -> None:
         """Sets the options of gunicorn: the shared ones and those given."""

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from taskqueue.shared.domain.partition import mark_of_partition
 from taskqueue.shared.redis.keys import Keys, with_prefix
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from taskqueue.shared.config.settings import Settings
 
 
 def connect(
@@ -50,9 +53,30 @@ def connect(
     return Redis.from_pool(pool)
 
 
+def connect_for(settings: Settings, name: str) -> Redis:
+    """Returns a client for a process that serves requests, or submits tasks, with the bounds of its settings."""
+    return connect(
+        settings.store_url,
+        timeout=settings.redis_timeout,
+        retries=settings.redis_retries,
+        max_connections=settings.redis_max_connections,
+        name=name,
+    )
+
+
 def keys_of(redis: Redis) -> Keys:
     """Returns the keys of the system that a client belongs to."""
     return with_prefix(redis.connection_pool.connection_kwargs.get("key_prefix", ""))
+
+
+def mark_of(redis: Redis) -> str:
+    """Returns what the ids end with that are made in the partition which a client belongs to."""
+    return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition", "0")))
+
+
+def is_partition(redis: Redis) -> bool:
+    """Returns whether this is a client of one of the servers in REDIS_PARTITIONS."""
+    return "partition" in redis.connection_pool.connection_kwargs
 
 
 def text(value: object) -> str:

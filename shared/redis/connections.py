@@ -95,7 +95,10 @@ def anything_sent() -> bool:
 class _Guarded(_Base):
     """Base of all our connections."""
 
-    def __init__(self, *, check_format: bool = True, key_prefix: str = "", **options: Any) -> None:
+    def __init__(
+        self, *, check_format: bool = True, key_prefix: str = "", partition: str = "0", **options: Any
+    ) -> None:
+        """`partition` is not used by a connection: `client.mark_of` reads it from the options of a pool."""
         self._check_format = check_format
         self._format_key = with_prefix(key_prefix).FORMAT
         self._greeting = False

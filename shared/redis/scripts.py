@@ -23,7 +23,7 @@ from taskqueue.shared.domain.clock import Clock, RedisClock
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
 from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
 from taskqueue.shared.redis import append_only_file, quarantine
-from taskqueue.shared.redis.client import keys_of, text, translated
+from taskqueue.shared.redis.client import is_partition, keys_of, mark_of, text, translated
 from taskqueue.shared.redis.keys import Keys
 from taskqueue.shared.redis.linker import CONFIRMING, source, with_quarantine
 
@@ -69,6 +69,8 @@ class Scripts:
         """
         self.redis = redis
         self.keys = keys_of(redis)
+        self.mark = mark_of(redis)
+        self.is_partition = is_partition(redis)
         self.replicas = replicas
         self.confirm_writes = confirm_writes
         self.clock = clock or RedisClock()

@@ -140,15 +140,18 @@ class Batches:
             if fields
         ]
 
-    def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None]:
-        """Returns some batches, newest first. Raises ValueError for an invalid cursor."""
+    def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None, list[str]]:
+        """Returns some batches, newest first, the cursor of the next page, and that behind each batch.
+
+        Raises ValueError for an invalid cursor.
+        """
         with translated():
             reply = self.scripts.call("batch_page", *read_cursor(cursor), limit)
         names, scores = reply[::2], reply[1::2]
         batches = self.some(list(map(text, names[:limit])))
-        if len(names) <= limit:
-            return batches, None
-        return batches, cursor_of(text(scores[limit - 1]), names[limit - 1])
+        places = {text(name): cursor_of(text(score), name) for name, score in zip(names, scores, strict=True)}
+        next_cursor = places[text(names[limit - 1])] if len(names) > limit else None
+        return batches, next_cursor, [places[each.id] for each in batches]
 
     def items(
         self, batch_id: str, limit: int, after: int = -1, state: TaskState | None = None

@@ -283,7 +283,7 @@ class BulkActions:
 
     def begin(self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "") -> str:
         """Begins an action on the current tasks; returns its id."""
-        action_id, total = secrets.token_hex(8), self.count(plan)
+        action_id, total = secrets.token_hex(8) + self.scripts.mark, self.count(plan)
         with translated():
             now = self.scripts.now_us()
             ids = self.keys.bulk_ids(action_id)

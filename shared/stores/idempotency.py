@@ -106,7 +106,7 @@ class Idempotency:
 
         Raises KeyBelongsToAnother, or RequestInProgress.
         """
-        return self._begin(request, secrets.token_hex(16), new_seed())
+        return self._begin(request, secrets.token_hex(16), new_seed(self.scripts.mark))
 
     def go_on(self, begun: Begun) -> None:
         """Keeps the request alive; must be called every few seconds.
@@ -159,8 +159,9 @@ class Idempotency:
 def task_id(seed: str, number: int | str) -> str:
     """Returns the id of the task at this place (or of this name) of a request with this seed."""
     head, _, rest = seed.partition("-")
+    rest, _, mark = rest.partition("-")
     digest = hashlib.sha256(f"{rest}:{number}".encode()).digest()
-    return head + in_base32(int.from_bytes(digest[:10]), 80)
+    return head + in_base32(int.from_bytes(digest[:10]), 80) + mark
 
 
 def _as_stored(said: Any) -> bytes | list[bytes]:
@@ -175,11 +176,11 @@ def _check(what: str, about: bytes) -> None:
         raise RequestInProgress(seconds=int(about))
 
 
-def new_seed() -> str:
-    """Returns the first ten characters of the ids, which hold the time, and the seed of the rest."""
+def new_seed(mark: str = "") -> str:
+    """Returns the first ten characters of ids, which hold the time, the seed of the rest, and what ends them."""
     number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
     head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
-    return f"{head}-{secrets.token_hex(16)}"
+    return f"{head}-{secrets.token_hex(16)}{'-' if mark else ''}{mark}"
 
 
 def request_begin(

@@ -111,6 +111,8 @@ class Page:
 
     items: tuple[TaskSummary, ...]
     next_cursor: str | None
+    positions: tuple[str, ...] = ()
+    """The cursor behind each item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +266,11 @@ class Records:
             reply = self.scripts.call("page", score, last_id, limit, LOOK_AT, *filters)
         next_score, next_id, *rows = reply
         items = tuple(read_summary(text(row[0]), row[2:]) for row in rows)
-        return Page(items=items, next_cursor=cursor_of(text(next_score), next_id) if next_score else None)
+        return Page(
+            items=items,
+            next_cursor=cursor_of(text(next_score), next_id) if next_score else None,
+            positions=tuple(cursor_of(text(row[1]), row[0]) for row in rows),
+        )
 
     def counts(self) -> dict[TaskState, int]:
         """Returns the number of tasks by state, all at one instant: none is missed while it changes state."""

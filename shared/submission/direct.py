@@ -22,7 +22,7 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain import strict_json, task_data
 from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.client import connect_for
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.redis.direct_scripts import DirectScripts
 from taskqueue.shared.stores.audit import Audit
@@ -76,13 +76,7 @@ class Submission:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.pid = os.getpid()
-        self.redis = connect(
-            settings.store_url,
-            timeout=settings.redis_timeout,
-            retries=settings.redis_retries,
-            name="submission",
-            max_connections=settings.redis_max_connections,
-        )
+        self.redis = connect_for(settings, "submission")
         self.scripts = DirectScripts(
             self.redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes
         )
@@ -99,7 +93,9 @@ class Submission:
         self.extra = json.dumps(["submitted_by", self.submitter.name]) if self.submitter.name else ""
         """The other fields of a task without options."""
         self.payloads = Payloads.of(settings)
-        self.factory = TaskFactory(self.type_cache, self.tracing, settings.default_priority, context, self.payloads)
+        self.factory = TaskFactory(
+            self.type_cache, self.tracing, settings.default_priority, context, self.payloads, self.scripts.mark
+        )
         self.queues = Queues.of(self.scripts, settings)
         self.idempotency = Idempotency(self.scripts, timedelta(seconds=settings.idempotency_ttl), self.queues.bounds)
         self.records = Records(self.scripts, self.queues.register, self.payloads)
@@ -136,7 +132,7 @@ class Submission:
             request = identity(self.submitter.client, key, PATH, {**value, "data": json.loads(text)})
         trace_parent = _current_traceparent()
         is_plain = plain_type and not (options or request or trace_parent or self.tracing)
-        return Draft(new_task_id(), task_type, value, text, request, trace_parent, is_plain)
+        return Draft(new_task_id(self.scripts.mark), task_type, value, text, request, trace_parent, is_plain)
 
     def _text(self, data: Any) -> str:
         text = strict_json.dump_checked(data, max_depth=self.settings.max_json_depth)

@@ -61,13 +61,18 @@ class TaskFactory:
         default_priority: str,
         context: Mapping[str, Any],
         payloads: Payloads,
+        mark: str = "",
     ) -> None:
-        """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given."""
+        """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given.
+
+        `mark` ends the ids of the tasks, as that of `Scripts` does.
+        """
         self.type_cache = type_cache
         self.tracing = tracing
         self.default_priority = default_priority
         self.context = context
         self.payloads = payloads
+        self.mark = mark
 
     def queue_of(self, task_type: str, *named: str | None) -> str:
         """Returns the first queue named, else that of the type, else the default priority."""
@@ -83,7 +88,7 @@ class TaskFactory:
         `find` resolves dependencies by index or name in a batch.
         """
         self.type_cache.check(body.type, body.data)
-        task = self.new(body, new_task_id(), submitter, find)
+        task = self.new(body, new_task_id(self.mark), submitter, find)
         with self.traced(task, trace_parent) as traced:
             yield traced
 

@@ -138,33 +138,38 @@ def _failure(children: Children, at: str, end: Sequence[str], failures: int) -> 
 # --- preparing children for their queues ---
 
 
-def prepare(tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[PreparedChild]:
-    """Returns valid tasks as their script stores them. Raises Problem and TypeError."""
-    from taskqueue.shared.stores.queues import submit_arguments
-    from taskqueue.shared.submission.many import draft_of
-    from taskqueue.shared.submission.refusals import Refusal
-    from taskqueue.shared.submission.retries import problem_of
+class PartitionPreparation:
+    """Prepares children for the queues of their parent's partition."""
 
-    submission = _submission()
-    prepared: list[PreparedChild] = []
-    for each in tasks:
-        try:
-            draft = draft_of(submission, each)
-            draft.trace_parent = draft.trace_parent or traceparent
-            prepared.append(submit_arguments(submission.task(draft)))
-        except Refusal as refusal:
-            raise problem_of(refusal) from None
-    return prepared
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
 
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[PreparedChild]:
+        """Returns valid tasks as their script stores them. Raises Problem and TypeError."""
+        from taskqueue.shared.stores.queues import submit_arguments
+        from taskqueue.shared.submission.many import draft_of
+        from taskqueue.shared.submission.refusals import Refusal
+        from taskqueue.shared.submission.retries import problem_of
 
-def bounds() -> str:
-    """Returns the bounds of queues for the script."""
-    return _submission().queues.bounds
+        submission = _submission(self.partition)
+        prepared: list[PreparedChild] = []
+        for each in tasks:
+            try:
+                draft = draft_of(submission, each)
+                draft.trace_parent = draft.trace_parent or traceparent
+                prepared.append(submit_arguments(submission.task(draft)))
+            except Refusal as refusal:
+                raise problem_of(refusal) from None
+        return prepared
+
+    def bounds(self) -> str:
+        """Returns the bounds of queues for the script."""
+        return _submission(self.partition).queues.bounds
 
 
 @cache
-def _submission() -> Submission:
+def _submission(partition: int) -> Submission:
     from taskqueue.shared.config.settings import load
     from taskqueue.shared.submission.direct import Submission
 
-    return Submission(load())
+    return Submission(load().partitions[partition])

@@ -241,26 +241,26 @@ def _listed(names: Sequence[str]) -> str:
     return f"the steps {', '.join(names[:MOST_NAMED])}{more}" if names else "no steps"
 
 
-def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str) -> Steps:
-    """Returns the steps of a task on the connection of this process for steps."""
-    from taskqueue.worker.durable import children
+def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str, partition: int) -> Steps:
+    """Returns the steps of a task of a partition, on the connection of this process for steps there."""
+    from taskqueue.worker.durable.children import PartitionPreparation
 
     return RedisSteps(
-        _scripts(),
+        _scripts(partition),
         task_id,
         token,
         most=most,
         most_bytes=most_bytes,
         most_output=most_output,
-        children=children,
+        children=PartitionPreparation(partition),
         pin=pin,
     )
 
 
 @cache
-def _scripts() -> Scripts:
+def _scripts(partition: int) -> Scripts:
     from taskqueue.shared.config.settings import load
     from taskqueue.shared.redis.client import connect
     from taskqueue.shared.redis.scripts import Scripts
 
-    return Scripts(connect(load().store_url, name="steps"))
+    return Scripts(connect(load().partitions[partition].store_url, name="steps"))

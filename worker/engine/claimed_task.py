@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from taskqueue.shared.domain.traceparent import read_traceparent, trace_id
 from taskqueue.worker.executors.ipc import Assignment
@@ -15,6 +15,16 @@ from taskqueue.worker.executors.ipc import Assignment
 SETTLED = 10.0
 """Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other
 tasks must not wait for hours for a long one."""
+
+
+class Session(Protocol):
+    """The session with the partition that a task was claimed from."""
+
+    number: int
+    releases: list[ClaimedTask]
+
+    def report(self, report: Any) -> None:
+        """Adds the outcome of an attempt to the next sync."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +68,12 @@ class ClaimedTask:
     """How often an executor died that ran it beside others."""
     rq_job: tuple[Any, ...] = ()
     """Of a task that was made of an RQ job: what a `ClaimedJob` is made of."""
+    session: Session = field(default=None, repr=False)  # type: ignore[assignment]  # that which claimed it sets it
+    """Where its lease is."""
+
+    def give_back(self) -> None:
+        """Returns it to its queue with the next sync, to run elsewhere at no cost."""
+        self.session.releases.append(self)
 
     def lose(self) -> int:
         """Marks the lease as lost; returns 1 the first time, else 0, so that it is counted once."""
@@ -102,6 +118,7 @@ class ClaimedTask:
             self.parent_results,
             self.rq_job,
             self.token,
+            self.session.number,
         )
 
     @property

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from taskqueue.worker.engine.crash_isolation import CrashIsolation
-from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.prefetch import PrefetchWindow, Reserve
 from taskqueue.worker.engine.queue_slots import QueueSlots
 from taskqueue.worker.engine.redis_session import MOST_AT_ONCE, ClaimOrder
@@ -17,6 +16,7 @@ from taskqueue.worker.executors import ipc
 
 if TYPE_CHECKING:
     from taskqueue.worker.engine.claimed_task import ClaimedTask
+    from taskqueue.worker.engine.lane_claims import LaneClaims
     from taskqueue.worker.executors.pool import ExecutorPool
     from taskqueue.worker.executors.process import ExecutorProcess
 
@@ -25,21 +25,24 @@ SLOW = 0.1
 
 
 class Lane(ABC):
-    """Claims for one kind of executors, and the claimed tasks that none of them has yet (`ready`)."""
+    """One kind of executors, and the claimed tasks that none of them has yet (`ready`).
+
+    Its claims are a partition's (`PartitionLink`).
+    """
 
     kind: str
     suffix: str
     pause: float
     """Seconds without a claim after one that brought tasks for the other lane, which had no room for them."""
 
-    def __init__(self, pool: ExecutorPool, claims: LaneClaims, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, pool: ExecutorPool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.pool = pool
-        self.claims = claims
         self.monotonic = monotonic
         self.ready: deque[ClaimedTask] = deque()
-        self.work_likely = True
-        self.awaiting_work = False
-        self.next_token = float("inf")
+        self.stays_parked = 0.0
+        """Seconds for which a parked claim stays although there is no room. With several partitions each has one, so
+        that a worker which is busy with the tasks of one would withdraw and renew the others all the time."""
+        self._had_room_at = 0.0
         self._paused_until = 0.0
 
     @property
@@ -52,29 +55,31 @@ class Lane(ABC):
 
     # --- how much to claim ---
 
-    def order(self, size: int) -> ClaimOrder:
-        return ClaimOrder(self.claims, size)
+    def order(self, claims: LaneClaims, size: int) -> ClaimOrder:
+        return ClaimOrder(claims, size)
 
-    def claim_size(self, draining: bool, now: float) -> int | None:
+    def claim_size(self, claims: LaneClaims, draining: bool, now: float) -> int | None:
         """Returns how many tasks to claim now; None for no claim."""
         if draining:
-            return 0 if self.claims.unanswered else None  # its tasks are fetched and returned
+            return 0 if claims.unanswered else None  # its tasks are fetched and returned
         free = self.free()
-        if self.claims.parked and not free:
+        if free:
+            self._had_room_at = now
+        elif claims.parked and now >= self._had_room_at + self.stays_parked:
             return 0  # withdraws the parked claim: other workers start its tasks sooner
-        self.work_likely = self.work_likely or self.was_freed()
-        if not self.work_likely and now < self.next_token:
+        claims.work_likely = claims.work_likely or self.was_freed()
+        if not claims.work_likely and now < claims.next_token:
             return None
         capacity = min(free, MOST_AT_ONCE)
         return capacity if capacity and self.is_worth_a_claim(capacity) else None
 
-    def on_claimed(self, now: float, size: int, shortest_wait: float) -> None:
+    def on_claimed(self, claims: LaneClaims, now: float, size: int, shortest_wait: float) -> None:
         """Handles the answer to a claim."""
-        again_in = self.claims.again_in
+        again_in = claims.again_in
         if size:
-            self.next_token = float("inf") if again_in is None else now + max(shortest_wait, again_in)
-        self.work_likely = not self.claims.parked
-        self.awaiting_work = self.claims.parked
+            claims.next_token = float("inf") if again_in is None else now + max(shortest_wait, again_in)
+        claims.work_likely = not claims.parked
+        claims.awaiting_work = claims.parked
 
     def make_pause(self) -> None:
         """Claims nothing for a moment: what it gets it has to return."""
@@ -123,25 +128,24 @@ class SerialLane(Lane):
     def __init__(
         self,
         pool: ExecutorPool,
-        claims: LaneClaims,
         limits: dict[str, int],
         max_crashes: int,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`limits` is how many executors each of some queues may use; none of their tasks is claimed ahead."""
-        super().__init__(pool, claims, monotonic)
+        super().__init__(pool, monotonic)
         self.prefetch = PrefetchWindow()
         self.slots = QueueSlots(limits, pool, self.ready)
         self.crash_isolation = CrashIsolation(pool, max_crashes, monotonic)
 
-    def order(self, size: int) -> ClaimOrder:
-        return ClaimOrder(self.claims, size, self.slots.free())
+    def order(self, claims: LaneClaims, size: int) -> ClaimOrder:
+        return ClaimOrder(claims, size, self.slots.free())
 
     def was_freed(self) -> bool:
         return self.slots.freed()
 
-    def on_claimed(self, now: float, size: int, shortest_wait: float) -> None:
-        super().on_claimed(now, size, shortest_wait)
+    def on_claimed(self, claims: LaneClaims, now: float, size: int, shortest_wait: float) -> None:
+        super().on_claimed(claims, now, size, shortest_wait)
         self.slots.update()
 
     def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:
@@ -204,8 +208,8 @@ class ConcurrentLane(Lane):
 
     kind, suffix, pause = ipc.CONCURRENT, "+", 0.25
 
-    def __init__(self, pool: ExecutorPool, claims: LaneClaims, monotonic: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(pool, claims, monotonic)
+    def __init__(self, pool: ExecutorPool, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(pool, monotonic)
         self._ended = Reserve(monotonic)
 
     def on_ended(self, claimed: ClaimedTask, run_seconds: float) -> None:

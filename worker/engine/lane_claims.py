@@ -34,8 +34,11 @@ class LaneClaims:
         self._changes = -1
         self.unanswered = False
         self.parked = False
+        self.work_likely = True
+        self.awaiting_work = False
+        self.next_token = float("inf")
         self.again_in: float | None = None
-        """Seconds until a rate limit allows the next start."""
+        """Seconds until a rate limit allows the next start; `next_token` is when that is."""
         self.token, self._next_token = _new_token(), _new_token()
         self.asked_at, self.answered_us = 0.0, 0
 

@@ -1,8 +1,12 @@
 """The worker's loop: claim tasks, assign them to executors, report how they ended.
 
 One thread does all of it, so a task is in one place at a time: `ready` of a lane (claimed, not assigned), an executor's
-`assigned`, or the session's `reports` and `releases`. Every pass reads the executors' events, lets `ExecutorMonitor`
-check limits and leases now and then, calls Redis when there is a reason to, and assigns what is ready.
+`assigned`, or the `reports` and `releases` of the session that claimed it. Every pass reads the executors' events,
+lets `ExecutorMonitor` check limits and leases now and then, calls Redis when there is a reason to, and assigns what is
+ready.
+
+A worker has a link to each partition. One that does not answer delays the loop once, for one time-out; from then on a
+thread asks whether it answers again.
 """
 
 from __future__ import annotations
@@ -12,9 +16,8 @@ import logging
 import os
 import selectors
 import signal
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redis.exceptions import ResponseError
 
@@ -26,9 +29,10 @@ from taskqueue.shared.failpoints import failpoint
 from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.failure_log import FailureLog
 from taskqueue.worker.engine.lane import Lane
+from taskqueue.worker.engine.link import Due, PartitionLink, PartitionOrder
 from taskqueue.worker.engine.liveness import Liveness
-from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, Notifications
-from taskqueue.worker.engine.redis_session import RedisSession, Report, SyncResult
+from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH
+from taskqueue.worker.engine.redis_session import Report, SyncResult
 from taskqueue.worker.executors.monitor import ExecutorMonitor
 from taskqueue.worker.executors.pool import ExecutorPool
 from taskqueue.worker.metrics import WorkerMetrics
@@ -56,36 +60,31 @@ class Engine:
     def __init__(
         self,
         settings: Settings,
-        session: RedisSession,
+        links: Sequence[PartitionLink],
         pool: ExecutorPool,
         monitor: ExecutorMonitor,
         metrics: WorkerMetrics,
-        notifications: Notifications,
         selector: selectors.BaseSelector,
-        heartbeat_due: threading.Event,
+        heartbeat_due: Due,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`selector` is the one of the pool and the notifications; `heartbeat_due` asks for a heartbeat at once."""
+        """`selector` is the one of the pool and the links; `heartbeat_due` asks for a heartbeat at once."""
         self.settings = settings
-        self.session = session
+        self.links = links
+        self.claim_order = PartitionOrder(links)
         self.pool = pool
         self.monitor = monitor
         self.lanes = monitor.lanes
         self.metrics = metrics
         self.failure_log = FailureLog(monotonic)
-        self.notifications = notifications
         self.selector = selector
         self.heartbeat_due = heartbeat_due
         self.monotonic = monotonic
-        self.types_known = False
         self.draining_since = 0.0
         self.draining_until: float | None = None
-        self.outage_since: float | None = None
-        self.liveness = Liveness(session.lease, monotonic)
+        self.liveness = Liveness(settings.lease_time, monotonic)
         self._numbers = 0
         self._next_tick = 0.0
-        self._next_extend = 0.0
-        self._next_try = 0.0
         self._wake_read, self.wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_write, False)
@@ -109,10 +108,11 @@ class Engine:
             self._tick()
         self._sync()
         self._hand_out()
-        if self.outage_since is None:
-            awaiting = [lane.suffix for lane in self.lanes if lane.awaiting_work]
-            self.notifications.listen(awaiting, self.lanes.serial.slots.full)
-            self._handle_notifications()
+        for link in self.links:
+            if link.outage_since is None:
+                awaiting = [lane.suffix for lane in self.lanes if link.of(lane).awaiting_work]
+                link.notifications.listen(awaiting, self.lanes.serial.slots.full)
+        self._handle_notifications()
 
     def wake(self) -> None:
         """Wakes the loop; may be called from any thread."""
@@ -134,34 +134,41 @@ class Engine:
         self._next_tick = 0.0
         self.wake()
 
-    def on_types_published(self) -> None:
-        """Lets the worker claim: the gateway knows its task types. May be called from any thread."""
-        if not self.types_known:
-            self.types_known = True
+    def on_types_published(self, link: PartitionLink) -> None:
+        """Lets the worker claim there: the gateway knows its task types. May be called from any thread."""
+        if not link.types_known:
+            link.types_known = True
             self.wake()
+
+    @property
+    def reaches_redis(self) -> bool:
+        """Returns whether a partition answers, as far as the worker knows."""
+        return any(link.outage_since is None for link in self.links)
+
+    def close(self) -> None:
+        """Ends listening."""
+        for link in self.links:
+            link.notifications.close()
 
     def finished(self) -> bool:
         """Returns whether a drain is complete, or Redis has been away for too long after it."""
         held = self.lanes.ready() or any(executor.assigned for executor in self.pool)
         if self.draining_until is None or held:
             return False
-        unanswered = any(lane.claims.unanswered for lane in self.lanes)
-        if not self.session.reports and not self.session.releases and not unanswered:
+        all_reported = not any(link.session.reports or link.session.releases for link in self.links)
+        if all_reported and not any(link.unanswered for link in self.links):
             return True
         # With Redis unreachable, unreported or unseen tasks run again when their leases end.
-        all_reported = not self.session.reports and not self.session.releases
         return self.monotonic() > (self.draining_since if all_reported else self.draining_until) + REPORT_GRACE
 
     def _wait(self) -> None:
         """Waits until an event arrives or something is due."""
         now = self.monotonic()
         patience = self._next_due(now) - now
-        if self.session.reports or self.session.releases or self._claim_sizes(now):
-            due = self._next_try - now
-            busy = self._all_busy()
-            if self.session.reports and busy:
-                due = max(due, self.session.gathering_since + GATHER - now)
-            patience = min(patience, due)
+        busy = self._all_busy()
+        wanted = [self._next_call(link, now, busy) for link in self.links if self._wants_a_call(link, now)]
+        if wanted:
+            patience = min(patience, *wanted)
             if patience > 0.0005 and busy:
                 # Under load every outcome would wake the loop; sleeping on collects them.
                 time.sleep(min(patience, 0.001))
@@ -174,14 +181,24 @@ class Engine:
             elif key.data:
                 key.data()
 
+    def _wants_a_call(self, link: PartitionLink, now: float) -> bool:
+        session = link.session
+        return not link.probed and bool(session.reports or session.releases or self._claim_sizes(link, now))
+
+    def _next_call(self, link: PartitionLink, now: float, busy: bool) -> float:
+        """Returns in how many seconds a link is to be used that has a reason for it."""
+        due = link.next_try - now
+        return max(due, link.session.gathering_since + GATHER - now) if link.session.reports and busy else due
+
     def _next_due(self, now: float) -> float:
         """Returns when the next pass is due without an event."""
         if self.monitor.check_due:
             return now
-        due = min(self._next_tick, self._next_extend)
-        for lane in self.lanes:
-            if now < lane.next_token < due and self.types_known and lane.free():
-                due = lane.next_token
+        due = min([self._next_tick, *(link.next_extend for link in self.links if not link.probed)])
+        for link in self.links:
+            for lane in self.lanes:
+                if now < link.of(lane).next_token < due and link.types_known and lane.free():
+                    due = link.of(lane).next_token
         return due
 
     def _tick(self) -> None:
@@ -209,45 +226,48 @@ class Engine:
     # --- notifications of Redis ---
 
     def _handle_notifications(self) -> None:
-        while self.notifications.received:
-            kind, message = self.notifications.received.popleft()
-            if kind == DIRECT_DISPATCH:
-                self.on_direct_dispatch(message or b"")
-            elif kind == COMMAND:
-                self.on_command(message)
-            else:
-                self.on_wakeup(message)
+        for link in self.links:
+            received = link.notifications.received
+            while received:
+                kind, message = received.popleft()
+                if kind == DIRECT_DISPATCH:
+                    self.on_direct_dispatch(link, message or b"")
+                elif kind == COMMAND:
+                    self.on_command(link, message)
+                else:
+                    self.on_wakeup(link, message)
 
-    def on_wakeup(self, message: bytes | None) -> None:
+    def on_wakeup(self, link: PartitionLink, message: bytes | None) -> None:
         """Handles a wake-up for a lane ("" for any), or the time-out of waiting for one."""
         name = (message or b"").decode(errors="replace")
         if name in self.lanes.serial.slots.full:
-            self._pass_on(name)  # this worker skips that wake-up list until a slot is free
+            self._pass_on(link, name)  # this worker skips that wake-up list until a slot is free
             return
         lanes = [lane for lane in self.lanes if not name or lane.serves(name)]
-        if message is None and (waiting := [lane for lane in lanes if lane.awaiting_work]):
-            lanes = [min(waiting, key=lambda each: each.claims.asked_at)]  # one after the other: half of the commands
-        may_claim = self.types_known and self.draining_until is None
+        if message is None and (waiting := [lane for lane in lanes if link.of(lane).awaiting_work]):
+            lanes = [min(waiting, key=lambda each: link.of(each).asked_at)]  # one after the other: half of the commands
+        may_claim = link.types_known and self.draining_until is None
         free = [lane for lane in lanes if may_claim and lane.free()]
         for lane in lanes:
-            lane.work_likely = True
-            lane.claims.queues.touch(name.removesuffix("+"))
+            claims = link.of(lane)
+            claims.work_likely = True
+            claims.queues.touch(name.removesuffix("+"))
             # A busy lane stops listening until it has capacity, or this worker would receive its own wake-up.
-            lane.awaiting_work = lane.awaiting_work and lane in free
+            claims.awaiting_work = claims.awaiting_work and lane in free
         if not free:
-            self._pass_on(name)
+            self._pass_on(link, name)
 
-    def _pass_on(self, name: str) -> None:
-        self.session.notify_workers(name, known=self.lanes.serial.claims.takes(name))
+    def _pass_on(self, link: PartitionLink, name: str) -> None:
+        link.session.notify_workers(name, known=link.of(self.lanes.serial).takes(name))
 
-    def on_direct_dispatch(self, message: bytes) -> None:
+    def on_direct_dispatch(self, link: PartitionLink, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
         failpoint("worker.dispatched")
-        self._apply(self.session.accept(message, [lane.claims for lane in self.lanes]))
+        self._apply(link.session.accept(message, list(link.claims.values())))
         self.lanes.serial.slots.update()
         self._hand_out()
 
-    def on_command(self, order: bytes | None) -> None:
+    def on_command(self, link: PartitionLink, order: bytes | None) -> None:
         """Handles a command: stop a task, drain, or look for work."""
         verb, _, argument = (order or b"").partition(b" ")
         if verb == b"cancel":
@@ -255,85 +275,100 @@ class Engine:
         elif verb == b"drain":
             self.drain(self.settings.drain_grace)
         elif verb == b"look":
-            for lane in self.lanes:
-                lane.work_likely = True  # there is work that only some workers can do, or a new queue
-                lane.claims.queues.look_soon()
+            for claims in link.claims.values():
+                claims.work_likely = True  # there is work that only some workers can do, or a new queue
+                claims.queues.look_soon()
 
     # --- Redis ---
 
     def _sync(self) -> None:
-        """Calls Redis if there is a reason to."""
+        """Calls the partitions that there is a reason to call."""
         now = self.monotonic()
-        if now < self._next_try:
-            return
-        extending = self._to_extend() if now >= self._next_extend or self.monitor.progress_came else []
-        sizes = self._claim_sizes(now)
-        if not sizes and not (extending or self.session.releases or self._report_due(now)):
+        links = [link for link in self.claim_order if not link.probed and now >= link.next_try]
+        progress = bool(links) and self.monitor.progress_came
+        self.monitor.progress_came = self.monitor.progress_came and not links
+        for link in links:
+            self._sync_with(link, now, progress)
+
+    def _sync_with(self, link: PartitionLink, now: float, progress: bool) -> None:
+        extending = self._to_extend(link) if now >= link.next_extend or progress else []
+        sizes = self._claim_sizes(link, now)
+        if not sizes and not (extending or link.session.releases or self._report_due(link, now)):
             return
         for lane in self.lanes:
-            if lane not in sizes and lane.awaiting_work and not lane.claims.parked and (free := lane.free()):
+            claims = link.of(lane)
+            if lane not in sizes and claims.awaiting_work and not claims.parked and (free := lane.free()):
                 sizes[lane] = free  # a new parked claim, which costs no round trip of its own
         self.liveness.talked_at = now
         failpoint("worker.before-sync")
         try:
-            events = self.session.sync([lane.order(size) for lane, size in sizes.items()], extending)
+            orders = [lane.order(link.of(lane), size) for lane, size in sizes.items()]
+            events = link.session.sync(orders, extending)
             failpoint("worker.after-sync")
         except StoreUnavailable as error:
-            self._on_outage(now, error)
+            self._on_outage(link, now, error)
             return
         except ResponseError as error:
-            self._on_refusal(now, error)
+            self._on_refusal(link, now, error)
             return
-        self._on_answer(now)
+        self._on_answer(link, now)
+        link.on_claimed(events.claimed, sum(sizes.values()))
         self._apply(events)
         for lane, size in sizes.items():
-            lane.on_claimed(now, size, SHORTEST_WAIT)
+            lane.on_claimed(link.of(lane), now, size, SHORTEST_WAIT)
 
-    def _to_extend(self) -> list[ClaimedTask]:
-        """Returns all held tasks; running ones are marked as begun, so that a crash is charged to them only."""
-        self._next_extend = self.monotonic() + self.session.lease / 3
-        self.monitor.progress_came = False
+    def _to_extend(self, link: PartitionLink) -> list[ClaimedTask]:
+        """Returns the held tasks of a partition; running ones are marked as begun: a crash is charged to them only."""
+        link.next_extend = self.monotonic() + link.session.lease / 3
         for executor in self.pool:
             for running in executor.begun():
                 running.noted = True
-        return [*self.lanes.ready(), *(claimed for executor in self.pool for claimed in executor.assigned.values())]
+        held = [*self.lanes.ready(), *(claimed for executor in self.pool for claimed in executor.assigned.values())]
+        return [claimed for claimed in held if claimed.session is link.session]
 
-    def _report_due(self, now: float) -> bool:
-        if not self.session.reports:
+    def _report_due(self, link: PartitionLink, now: float) -> bool:
+        session = link.session
+        if not session.reports:
             return False
-        gathered = now - self.session.gathering_since >= GATHER
-        return gathered or len(self.session.reports) >= ENOUGH or not self._all_busy()
+        gathered = now - session.gathering_since >= GATHER
+        return gathered or len(session.reports) >= ENOUGH or not self._all_busy()
 
     def _all_busy(self) -> bool:
         return all(lane.all_busy() for lane in self.lanes if lane.executors)
 
-    def _on_outage(self, now: float, error: Exception) -> None:
-        self._next_try = now + PAUSE
+    def _on_outage(self, link: PartitionLink, now: float, error: Exception) -> None:
+        link.next_try = now + PAUSE
         self.metrics.errors["redis"] += 1
-        if self.outage_since is None:
-            self.outage_since = now
-            log.error("%s; running tasks continue while their leases hold", error)
+        if link.outage_since is None:
+            link.outage_since = now
+            log.error("%s; running tasks continue while their leases hold", error, extra=self._about(link))
+        if len(self.links) > 1:
+            link.probe(PAUSE, self.wake)
 
-    def _on_refusal(self, now: float, error: ResponseError) -> None:
+    def _on_refusal(self, link: PartitionLink, now: float, error: ResponseError) -> None:
         """Handles a failed step of a working Redis: likely caused by a corrupt record, which must not delay the rest.
 
         Nor may it cost the leases of running tasks, whose answers came with the error.
         """
-        self._next_try = now + PAUSE
+        link.next_try = now + PAUSE
         self.metrics.errors["script"] += 1
-        log.error("a step failed in Redis: %s; sending reports one by one", error)
+        log.error("a step failed in Redis: %s; sending reports one by one", error, extra=self._about(link))
         events = SyncResult()
         try:
-            self.session.report_one_by_one(events)
-            self.session.extend(self._to_extend(), events)
+            link.session.report_one_by_one(events)
+            link.session.extend(self._to_extend(link), events)
         except StoreUnavailable as away:
-            self._on_outage(now, away)
+            self._on_outage(link, now, away)
         self._apply(events)
 
-    def _on_answer(self, now: float) -> None:
-        if self.outage_since is not None:
-            log.info("Redis reachable again after %.1f s", now - self.outage_since)
-            self.outage_since = None
+    def _on_answer(self, link: PartitionLink, now: float) -> None:
+        if link.outage_since is not None:
+            log.info("Redis reachable again after %.1f s", now - link.outage_since, extra=self._about(link))
+            link.outage_since = None
+
+    def _about(self, link: PartitionLink) -> dict[str, int]:
+        """Returns the fields of a log line about a partition, where there are several."""
+        return {"partition": link.number} if len(self.links) > 1 else {}
 
     def _apply(self, events: SyncResult) -> None:
         for claimed in events.claimed:
@@ -372,7 +407,7 @@ class Engine:
         claimed.concurrent = self.pool.is_concurrent(claimed.name) and not alone
         self.pool.concurrent_wanted = self.pool.concurrent_wanted or claimed.concurrent
         if not self.lanes.add(claimed):
-            self.session.releases.append(claimed)  # it returns to the lane of its type
+            claimed.give_back()  # it returns to the lane of its type
 
     def _limit(self, claimed: ClaimedTask) -> float:
         """Returns the time limit in seconds: the task's own, else its type's, else the general one."""
@@ -387,12 +422,12 @@ class Engine:
 
     # --- how much to claim, and assigning it ---
 
-    def _claim_sizes(self, now: float) -> dict[Lane, int]:
+    def _claim_sizes(self, link: PartitionLink, now: float) -> dict[Lane, int]:
         """Returns how many tasks to claim now for each lane that has a reason to claim."""
         draining = self.draining_until is not None
-        if not self.types_known and not draining:
+        if not link.types_known and not draining:
             return {}
-        sizes = {lane: lane.claim_size(draining, now) for lane in self.lanes}
+        sizes = {lane: lane.claim_size(link.of(lane), draining, now) for lane in self.lanes}
         return {lane: size for lane, size in sizes.items() if size is not None}
 
     def _hand_out(self) -> None:
@@ -400,8 +435,9 @@ class Engine:
         if not any(lane.ready for lane in self.lanes):
             return
         if self.draining_until is not None:
-            self.session.releases += self.lanes.ready()
             for lane in self.lanes:
+                for claimed in lane.ready:
+                    claimed.give_back()
                 lane.ready.clear()
             return
         for lane in self.lanes:
@@ -415,19 +451,20 @@ class Engine:
 
         Without Redis it waits: time-outs would delay the checks of leases.
         """
-        if self.monotonic() < self._next_try:
+        link = next(each for each in self.links if each.session is claimed.session)
+        if link.probed or self.monotonic() < link.next_try:
             self.lanes.of(claimed).ready.append(claimed)
             return False
         try:
-            may = self.session.note_begun(claimed)
+            may = link.session.note_begun(claimed)
             failpoint("worker.begun-noted")
             return may
         except StoreUnavailable as error:
-            self._on_outage(self.monotonic(), error)
+            self._on_outage(link, self.monotonic(), error)
         except ResponseError as error:
-            self._next_try = self.monotonic() + PAUSE
+            link.next_try = self.monotonic() + PAUSE
             log.error("task %s: its start cannot be recorded: %s", claimed.id.decode(), error)
-        self.session.releases.append(claimed)
+        claimed.give_back()
         return False
 
 

@@ -79,13 +79,18 @@ class ClaimOrder:
 class RedisSession:
     """Collects what to write to Redis until the next sync."""
 
-    def __init__(self, scripts: Scripts, worker: str, lease: float, answer_within: float = 0.5) -> None:
-        """`answer_within` is the time-out of the client in seconds, during which leases are not checked.
+    def __init__(
+        self, scripts: Scripts, worker: str, lease: float, answer_within: float = 0.5, number: int = 0
+    ) -> None:
+        """`number` is that of the partition.
+
+        `answer_within` is the time-out of the client in seconds, during which leases are not checked.
 
         `margin` is how much of a lease must be left for it to be trusted, so that the last check precedes its end.
         """
         self.scripts = scripts
         self.worker = worker
+        self.number = number
         self.lease = lease
         self.margin = answer_within + 0.1 * lease
         self.reports: list[Report] = []
@@ -112,6 +117,7 @@ class RedisSession:
         for order, reply in zip(orders, replies[len(replies) - len(orders) :], strict=True):
             result.claimed += order.claims.answer(reply, order.size, sent_at, received_us, self.lease)
             result.unreadable += _texts(reply[1])
+        self._adopt(result.claimed)
         if asking:
             asking.learn(replies[len(replies) - len(orders) - 1])
         self._read_answers(calls, replies, reports, extending, sent_at, result)
@@ -146,8 +152,13 @@ class RedisSession:
             return result
         reply = _as_sent(claim)
         result.claimed = claims.answer(reply, None, min(began, now), monotonic_us(), self.lease)
+        self._adopt(result.claimed)
         result.unreadable = _texts(reply[1])
         return result
+
+    def _adopt(self, claimed: Sequence[ClaimedTask]) -> None:
+        for each in claimed:
+            each.session = self
 
     def report_one_by_one(self, result: SyncResult) -> None:
         """Sends each report by itself, after Redis refused them together; one for a corrupt record is dropped.

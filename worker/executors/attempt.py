@@ -75,7 +75,7 @@ class Attempts:
         assignment, outcomes = recorder.assignment, self.outcomes
         handler = self.handlers[assignment.type.decode()]
         pin = self.version_of(handler) if handler.pin_version else ""
-        steps = in_redis(assignment.id.decode(), assignment.token, *self.step_limits, pin)
+        steps = in_redis(assignment.id.decode(), assignment.token, *self.step_limits, pin, assignment.partition)
         return Replay(steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler)
 
     def version_of(self, handler: Handler) -> str:

@@ -44,7 +44,7 @@ class Assignment(NamedTuple):
 
     `data` is as stored (`taskqueue.shared.domain.task_data`); local mode gives plain JSON.
     `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is what it brought of an
-    RQ job. `token` is that of the lease.
+    RQ job. `token` is that of the lease, which is in this `partition`.
     """
 
     number: int
@@ -61,6 +61,7 @@ class Assignment(NamedTuple):
     parent_results: bytes = b""
     rq_job: tuple[Any, ...] = ()
     token: str = ""
+    partition: int = 0
 
 
 class EndedAttempt(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from taskqueue.shared.config.settings import Settings
@@ -13,7 +13,7 @@ from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.task_types import TypeSet
 from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.lane import SLOW, Lanes
-from taskqueue.worker.engine.redis_session import RedisSession, Report
+from taskqueue.worker.engine.redis_session import Report
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.crash_reports import CrashReports
 from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
@@ -44,16 +44,17 @@ class ExecutorMonitor:
         settings: Settings,
         pool: ExecutorPool,
         lanes: Lanes,
-        session: RedisSession,
+        margin: float,
         crash_reports: CrashReports,
         metrics: WorkerMetrics,
         spans: SpanForwarder,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`margin` is that of the sessions."""
         self.settings = settings
         self.pool = pool
         self.lanes = lanes
-        self.session = session
+        self.margin = margin
         self.crash_reports = crash_reports
         self.metrics = metrics
         self.spans = spans
@@ -96,10 +97,10 @@ class ExecutorMonitor:
         if ended.state == TaskState.CANCELLED and not claimed.cancelled:
             # The command was for the task before this one.
             report = self.crash_reports.interrupted(claimed, began_at, "its executor was stopped for another task")
-            self.session.report(report)
+            claimed.session.report(report)
             return
         self.lanes.of(claimed).on_ended(claimed, ended.run_us / 1_000_000)
-        self.session.report(Report(claimed, *ended[1:]))
+        claimed.session.report(Report(claimed, *ended[1:]))
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:
@@ -147,9 +148,9 @@ class ExecutorMonitor:
         executor.finished(claimed.number)
         if blocked:
             why = "it blocked the event loop of its executor, which ran other tasks too"
-            self.session.report(self.crash_reports.interrupted(claimed, began_at, why))
+            claimed.session.report(self.crash_reports.interrupted(claimed, began_at, why))
         else:
-            self.session.report(self.crash_reports.stopped(claimed, began_at, self.drain_began_at))
+            claimed.session.report(self.crash_reports.stopped(claimed, began_at, self.drain_began_at))
 
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
         """Logs what a handler left behind, and replaces an executor that ends for it; no other task has begun there."""
@@ -253,18 +254,18 @@ class ExecutorMonitor:
             lane.ready.append(claimed)
         else:
             self.metrics.given_back += 1
-            self.session.releases.append(claimed)
+            claimed.give_back()
             failpoint("worker.taken-back")
 
     def _release_expiring(self, now: float) -> None:
         """Stops tasks whose lease could not be extended, before it can end in Redis."""
-        trusted = now + self.session.margin
+        trusted = now + self.margin
         for claimed in [each for each in self.lanes.ready() if each.lease_until < trusted]:
             self.lanes.remove(claimed)
-            self.session.releases.append(claimed)
+            claimed.give_back()
         for executor in self.pool:
             if any(claimed.lease_until < trusted for claimed in executor.assigned.values()):
-                self.session.releases += executor.take_back()
+                _give_back(executor.take_back())
                 if executor.assigned:
                     executor.kill("lease: it could not be extended in time")
 
@@ -286,7 +287,7 @@ class ExecutorMonitor:
         began_at = executor.began_at(claimed)
         report = self._crash_report(executor, claimed, executor.killed_because or "", began_at, many)
         self.spans.crashed(claimed, began_at, report)
-        self.session.report(report)
+        claimed.session.report(report)
 
     def _crash_report(
         self, executor: ExecutorProcess, claimed: ClaimedTask, because: str, began_at: float, many: bool
@@ -318,7 +319,7 @@ class ExecutorMonitor:
         """Stops a cancelled task. One that has not begun is returned to Redis, which ends it."""
         for claimed in [each for each in self.lanes.ready() if each.id == task_id]:
             self.lanes.remove(claimed)
-            self.session.releases.append(claimed)
+            claimed.give_back()
         for executor in self.pool:
             if any(claimed.id == task_id for claimed in executor.assigned.values()):
                 self._cancel_at(executor, task_id)
@@ -326,7 +327,7 @@ class ExecutorMonitor:
     def _cancel_at(self, executor: ExecutorProcess, task_id: bytes) -> None:
         for claimed in executor.take_back():
             if claimed.id == task_id:
-                self.session.releases.append(claimed)
+                claimed.give_back()
             else:
                 self.lanes.of(claimed).ready.appendleft(claimed)
         for running in executor.begun():
@@ -360,7 +361,7 @@ class ExecutorMonitor:
         """Returns tasks that have not begun; when the grace is over, also running ones."""
         self.drain_began_at = began_at
         for executor in self.pool:
-            self.session.releases += executor.take_back()
+            _give_back(executor.take_back())
             if not executor.assigned or not grace_over:
                 continue
             now = self.monotonic()
@@ -369,3 +370,8 @@ class ExecutorMonitor:
                 executor.command(ipc.STOP)
             elif not executor.concurrent or now > (executor.stop_by or 0.0):
                 executor.kill(_WORKER_STOPS)
+
+
+def _give_back(tasks: Iterable[ClaimedTask]) -> None:
+    for each in tasks:
+        each.give_back()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import selectors
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 
@@ -13,6 +12,7 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.task_types import TaskType, TypeSet, unpack
+from taskqueue.worker.engine.link import Due
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.process import PATIENCE, ExecutorProcess
 from taskqueue.worker.executors.watchdog import Watchdog
@@ -38,7 +38,7 @@ class ExecutorPool:
         worker: str,
         settings: Settings,
         selector: selectors.BaseSelector,
-        heartbeat_due: threading.Event,
+        heartbeat_due: Due,
         watchdog: Watchdog | None = None,
     ) -> None:
         """`selector` gets the pipes of executors; `heartbeat_due` is set when there are other types to publish."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from taskqueue.worker.durable.replay import Replay
 
 
-def _no_locks(owner: str) -> AbstractContextManager[Locks]:
+def _no_locks(owner: str, name: str) -> AbstractContextManager[Locks]:
     return nullcontext(NoLocks())
 
 
@@ -33,7 +33,7 @@ class CurrentTask:
     parent_results: ParentResults = field(default=NONE, repr=False)
     recorder: Recorder | None = field(default=None, repr=False)
     rq_job: tuple[Any, ...] = field(default=(), repr=False)
-    open_locks: Callable[[str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
+    open_locks: Callable[[str, str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
     open_replay: Callable[[Recorder], Replay] | None = field(default=None, repr=False)
 
     @property

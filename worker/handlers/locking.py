@@ -7,16 +7,20 @@ Outside of a worker (a test that calls a handler, local mode) every lock is free
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.errors import LockLost, LockTaken
 from taskqueue.shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
 from taskqueue.worker.handlers.context import current
+
+if TYPE_CHECKING:
+    from taskqueue.shared.config.settings import Settings
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,90}")
@@ -66,7 +70,7 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
         on_error=OnError(on_error),
     )
     task = current.get()
-    with task.open_locks(f"task {task.id}") if task else nullcontext(NoLocks()) as locks:
+    with task.open_locks(f"task {task.id}", name) if task else nullcontext(NoLocks()) as locks:
         held = locks.acquire(wanted)
         if held is None:
             yield None
@@ -81,12 +85,15 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
 
 
 @contextmanager
-def in_redis(owner: str) -> Iterator[Locks]:
-    """Yields locks on a connection of their own, open while one is held: executors have none."""
+def in_redis(owner: str, name: str) -> Iterator[Locks]:
+    """Yields locks on a connection of their own, open while one of this name is held: executors have none.
+
+    With several partitions each lock has its own: that which its name prefers.
+    """
     from taskqueue.shared.redis.client import connect
     from taskqueue.shared.redis.scripts import Scripts
 
-    with connect(_address(), name="lock") as redis:
+    with connect(_address(name), name="lock") as redis:
         locks = RedisLocks(Scripts(redis), owner)
         try:
             yield locks
@@ -94,8 +101,13 @@ def in_redis(owner: str) -> Iterator[Locks]:
             locks.stop()
 
 
+def _address(name: str) -> str:
+    partitions = _partitions()
+    return partitions[preferred(name, partitions)[0]].store_url
+
+
 @cache
-def _address() -> str:
+def _partitions() -> Mapping[int, Settings]:
     from taskqueue.shared.config.settings import load
 
-    return load().store_url
+    return load().partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from taskqueue.shared.config import foreign_names
 from taskqueue.shared.config.collector import announce
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.domain.lock import Lock, OnError
+from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.domain.quiet_hours import QuietHours
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import TaskState
@@ -58,7 +59,7 @@ from taskqueue.worker.housekeeping.jobs.unlock import Unlock
 from taskqueue.worker.housekeeping.lateness import Lateness
 from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
 from taskqueue.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
-from taskqueue.worker.housekeeping.metrics import Metrics, SystemGauges
+from taskqueue.worker.housekeeping.metrics import ByPartition, Metrics, SystemGauges
 from taskqueue.worker.housekeeping.registry import HousekeepingJob
 from taskqueue.worker.housekeeping.runner import Housekeeper
 
@@ -85,10 +86,9 @@ class Parts:
     scripts: Scripts
 
 
-def build(settings: Settings, scripts: Scripts) -> Parts:
-    """Returns a housekeeper for the settings."""
-    tracing = Tracing("housekeeper", settings, settings.instance_id)
-    trace_redis(tracing)
+def build(settings: Settings, scripts: Scripts, tracing: Tracing | None = None) -> Parts:
+    """Returns a housekeeper of one partition for its settings."""
+    tracing = tracing or Tracing("housekeeper", settings, settings.instance_id)
     queues = Queues.of(scripts, settings)
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
@@ -119,7 +119,6 @@ def build(settings: Settings, scripts: Scripts) -> Parts:
     gauges = SystemGauges(leadership, metrics)
     for part in (_Info(runner), runner, lock_metrics, late, late_schedules, max_elements, schedules, gauges, *optional):
         registry.register(part)
-    ProcessCollector(registry=registry)
     return Parts(runner, leadership, locks, schedule_store, registry, scripts)
 
 
@@ -290,32 +289,47 @@ def main() -> int:
     foreign_names.warn()
     announce(settings)
     raise_file_limit()
-    exit_if_unusable(settings.store_url)
-    timeout = max(2.0, settings.redis_timeout)
-    redis = connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper")
-    parts = build(settings, Scripts(redis))
-    metrics_server = _metrics_server(settings, parts)
+    for each in settings.partitions.values():
+        exit_if_unusable(each.store_url)
+    tracing = Tracing("housekeeper", settings, settings.instance_id)
+    trace_redis(tracing)
+    partitions = {number: build(each, _scripts(each), tracing) for number, each in settings.partitions.items()}
+    metrics_server = _metrics_server(settings, partitions)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, frame: stop.set())
     metrics_server.start()
-    declared = settings.declared_schedules()
-    if declared is not None:
-        threading.Thread(
-            target=_declare, args=(parts.schedule_store, declared, stop), name="declare", daemon=True
-        ).start()
-    if not settings.history_url and not settings.housekeeper_distributed_execution_enabled:
-        _forget_history(parts.scripts)
-    parts.runner.start()
-    log.info("housekeeper %s: %s", parts.runner.instance, ", ".join(job.name for job in parts.runner.jobs))
+    _start_declaring(settings, partitions, stop)
+    for parts in partitions.values():
+        if not settings.history_url and not settings.housekeeper_distributed_execution_enabled:
+            _forget_history(parts.scripts)
+        parts.runner.start()
+    jobs = next(iter(partitions.values())).runner.jobs
+    log.info("housekeeper %s: %s", settings.instance_id, ", ".join(job.name for job in jobs))
     stop.wait()
-    parts.runner.stop()
-    parts.leadership.resign()
-    parts.locks.stop()
+    for parts in partitions.values():
+        parts.runner.stop()
+        parts.leadership.resign()
+        parts.locks.stop()
     metrics_server.stop()
-    parts.runner.tracing.stop()
-    log.info("housekeeper %s ended in order", parts.runner.instance)
+    tracing.stop()
+    log.info("housekeeper %s ended in order", settings.instance_id)
     return 0
+
+
+def _scripts(settings: Settings) -> Scripts:
+    timeout = max(2.0, settings.redis_timeout)
+    return Scripts(connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper"))
+
+
+def _start_declaring(settings: Settings, partitions: Mapping[int, Parts], stop: threading.Event) -> None:
+    """Declares the schedules of the file, each in the partition that its name prefers."""
+    declared = settings.declared_schedules()
+    if declared is None:
+        return
+    for number, parts in partitions.items():
+        own = [each for each in declared if preferred(each.name, partitions)[0] == number]
+        threading.Thread(target=_declare, args=(parts.schedule_store, own, stop), name="declare", daemon=True).start()
 
 
 def _forget_history(scripts: Scripts) -> None:
@@ -348,21 +362,30 @@ class _Info(Collector):
         return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.runner.instance})]
 
 
-def _metrics_server(settings: Settings, parts: Parts) -> MetricsServer:
-    runner = parts.runner
-    patience = {job.name: max(LATE, 3 * job.interval.total_seconds()) for job in runner.jobs}
+def _metrics_server(settings: Settings, partitions: Mapping[int, Parts]) -> MetricsServer:
+    patience = {
+        job.name: max(LATE, 3 * job.interval.total_seconds())
+        for parts in partitions.values()
+        for job in parts.runner.jobs
+    }
 
-    def check(silent: dict[str, float | None], what: str) -> Check:
-        well = all(seconds is not None and seconds < patience[name] for name, seconds in silent.items())
-        return Check(well, {"instance": runner.instance, "leader": parts.leadership.leads(), what: silent})
+    def check(what: str, ask: Callable[[Housekeeper], dict[str, float | None]], most_troubled: int) -> Check:
+        silent = {number: ask(parts.runner) for number, parts in partitions.items()}
+        troubled = sum(
+            any(seconds is None or seconds >= patience[name] for name, seconds in found.items())
+            for found in silent.values()
+        )
+        about = {number: {"leader": partitions[number].leadership.leads(), what: silent[number]} for number in silent}
+        shown = next(iter(about.values())) if len(about) == 1 else {"partitions": about}
+        return Check(troubled <= most_troubled, {"instance": settings.instance_id, **shown})
 
     try:
         return MetricsServer(
             settings.bind_host,
             settings.housekeeper_metrics_port,
-            parts.registry,
-            lambda: check(runner.silent_seconds(), "seconds_since_pass"),
-            lambda: check(runner.unanswered_seconds(), "seconds_since_answer"),
+            _registry(partitions),
+            lambda: check("seconds_since_pass", Housekeeper.silent_seconds, 0),
+            lambda: check("seconds_since_answer", Housekeeper.unanswered_seconds, len(partitions) - 1),
         )
     except OSError as error:
         port = settings.housekeeper_metrics_port
@@ -370,6 +393,16 @@ def _metrics_server(settings: Settings, parts: Parts) -> MetricsServer:
             f"port {port} for the housekeeper's metrics cannot be used ({error.strerror}): "
             "free it, or set HOUSEKEEPER_METRICS_PORT to another one (0 takes any free port)"
         )
+
+
+def _registry(partitions: Mapping[int, Parts]) -> CollectorRegistry:
+    """Returns the metrics of a single partition, or those of all with a label for each."""
+    found = next(iter(partitions.values())).registry
+    if len(partitions) > 1:
+        found = CollectorRegistry()
+        found.register(ByPartition({number: parts.registry for number, parts in partitions.items()}))
+    ProcessCollector(registry=found)
+    return found
 
 
 def _seconds(value: float) -> timedelta:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -212,3 +213,20 @@ def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callab
     for queue in overview:
         family.add_metric([queue.name], value(queue))
     return family
+
+
+class ByPartition(Collector):
+    """The metrics of several partitions, with a label that names each."""
+
+    def __init__(self, registries: Mapping[int, CollectorRegistry]) -> None:
+        self.registries = registries
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for number, registry in self.registries.items():
+            for metric in registry.collect():
+                family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+                family.samples += [
+                    each._replace(labels={**each.labels, "partition": str(number)}) for each in metric.samples
+                ]
+        return families.values()

@@ -255,6 +255,7 @@ def test_a_worker_whose_limits_do_not_hold_says_so_once(limits: Limits, caplog: 
         started = datetime.now(UTC)
         return Heartbeat(
             engine=engine,
+            link=nobody,
             due=threading.Event(),
             name="w",
             workers=nobody,

@@ -127,7 +127,7 @@ def test_batches_of_one_instant_are_not_lost_between_pages(store: Store) -> None
     shown: list[str] = []
     cursor = None
     while True:
-        found, cursor = batches.page(10, cursor)
+        found, cursor, _ = batches.page(10, cursor)
         shown += [each.id for each in found]
         if cursor is None:
             break

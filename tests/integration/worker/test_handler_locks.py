@@ -109,7 +109,7 @@ def test_names_of_locks_are_bounded(redis_client: Redis) -> None:
 
 
 def test_without_redis_a_lock_is_not_to_be_had_unless_the_handler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "_address", lambda: f"redis://127.0.0.1:{free_port()}/0")
+    monkeypatch.setattr(locking, "_address", lambda name: f"redis://127.0.0.1:{free_port()}/0")
     task = CurrentTask(id="t", type="x", attempt=1, failures=0, open_locks=locking.in_redis)
     token = current.set(task)
     try:

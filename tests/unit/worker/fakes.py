@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
 from taskqueue.worker.engine.lane_claims import LaneClaims
+from taskqueue.worker.engine.link import PartitionLink
 from taskqueue.worker.engine.redis_session import ClaimOrder, Report, SyncResult
 from taskqueue.worker.executors import ipc
 from tests.support.queue_names import claimed_queues
@@ -21,6 +22,9 @@ from tests.support.queue_names import claimed_queues
 
 class FakeTime:
     """A monotonic clock that stands still until it is advanced."""
+
+    session: Any = None
+    """The session of the tasks that are claimed at this time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -212,7 +216,8 @@ class FakeSession:
 
     def __init__(self, time: FakeTime, lease: float = 30.0) -> None:
         self.time = time
-        self.lease, self.margin = lease, 3.0
+        time.session = self
+        self.number, self.lease, self.margin = 0, lease, 3.0
         self.reports: list[Report] = []
         self.releases: list[ClaimedTask] = []
         self.gathering_since = 0.0
@@ -241,6 +246,7 @@ class FakeSession:
                 each.claims.unanswered = True
             raise found
         answer = found.result
+        self._adopt(answer)
         for each in orders:
             each.claims.parked = each.claims.unanswered = each.size > 0
             each.claims.asked_at = self.time()
@@ -256,7 +262,12 @@ class FakeSession:
         return answer
 
     def accept(self, message: bytes, lanes: Sequence[LaneClaims]) -> SyncResult:
+        self._adopt(self.dispatched[message])
         return self.dispatched[message]
+
+    def _adopt(self, result: SyncResult) -> None:
+        for each in result.claimed:
+            each.session = cast("Any", self)
 
     def report_one_by_one(self, result: SyncResult) -> None:
         self.one_by_one += 1
@@ -317,6 +328,7 @@ def claimed(name: str = "a", time: FakeTime | None = None, **about: Any) -> Clai
         "token": "t",
         "clock_offset_us": 0,
         "lease_until": (time() if time else 1000.0) + 30.0,
+        "session": time.session if time else SimpleNamespace(number=0, releases=[]),
     }
     return ClaimedTask(**{**fields, **about})
 
@@ -337,6 +349,12 @@ def close(*fds: int) -> None:
 def lanes_of(pool: FakePool, time: FakeTime, limits: Mapping[str, int] | None = None, max_crashes: int = 3) -> Lanes:
     """The lanes of a worker with these executors and one queue."""
     members: Any = pool
+    return Lanes(SerialLane(members, dict(limits or {}), max_crashes, time), ConcurrentLane(members, time))
+
+
+def link_to(session: FakeSession, notifications: FakeNotifications, number: int = 0) -> PartitionLink:
+    """A link to a partition, for a worker with one queue of each priority."""
+    parts: tuple[Any, Any] = (session, notifications)
     queues = claimed_queues({"critical": 1, "high": 1, "normal": 1, "low": 1})
-    serial = SerialLane(members, LaneClaims("w", queues), dict(limits or {}), max_crashes, time)
-    return Lanes(serial, ConcurrentLane(members, LaneClaims("w", queues, "+"), time))
+    claims = {suffix: LaneClaims("w", queues, suffix) for suffix in ("", "+")}
+    return PartitionLink(parts[0], claims, parts[1], number)

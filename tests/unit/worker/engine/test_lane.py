@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
+from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.prefetch import RESERVE_SECONDS
+from tests.support.queue_names import claimed_queues
 from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeTime, claimed, lanes_of, numbered
 
 SLOTS = 64
@@ -195,7 +197,8 @@ def test_a_lane_whose_tasks_found_no_room_pauses_its_claims() -> None:
     while scene.comes("+", concurrent=False):
         pass
     lanes = scene.lanes
-    assert (lanes.concurrent.claim_size(False, scene.time()), bool(lanes.concurrent.free())) == (None, False)
+    claims = LaneClaims("w", claimed_queues({"normal": 1}), "+")
+    assert (lanes.concurrent.claim_size(claims, False, scene.time()), bool(lanes.concurrent.free())) == (None, False)
     scene.time.now += lanes.concurrent.pause
     assert lanes.concurrent.free()
 

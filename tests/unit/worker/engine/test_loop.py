@@ -32,6 +32,7 @@ from tests.unit.worker.fakes import (
     claimed,
     close,
     lanes_of,
+    link_to,
 )
 
 MAX_CRASHES = 3
@@ -50,14 +51,13 @@ class Scene:
         pool: Any = self.pool
         reports = CrashReports("w", RetryPolicy(), MAX_CRASHES, pool)
         lanes = lanes_of(self.pool, self.time, about.claimed_queue_executors, MAX_CRASHES)
-        self.lane, self.claims = lanes.serial, lanes.serial.claims
+        self.link = link_to(self.session, self.notifications)
+        self.lane, self.claims = lanes.serial, self.link.of(lanes.serial)
         make: Any = ExecutorMonitor
-        surroundings: tuple[Any, Any, Any] = (self.notifications, self.selector, self.heartbeat_due)
-        monitor = make(about, pool, lanes, self.session, reports, self.metrics, FakeSpans(), monotonic=self.time)
-        self.engine = Engine(
-            about, cast("Any", self.session), pool, monitor, self.metrics, *surroundings, monotonic=self.time
-        )
-        self.engine.on_types_published()
+        surroundings: tuple[Any, Any] = (self.selector, self.heartbeat_due)
+        monitor = make(about, pool, lanes, self.session.margin, reports, self.metrics, FakeSpans(), monotonic=self.time)
+        self.engine = Engine(about, [self.link], pool, monitor, self.metrics, *surroundings, monotonic=self.time)
+        self.engine.on_types_published(self.link)
 
     def finds(self, *tasks: ClaimedTask, **about: Any) -> None:
         """The next sync claims these tasks."""
@@ -67,7 +67,7 @@ class Scene:
     def starts(self, *tasks: ClaimedTask) -> None:
         """The worker claims these tasks, and executors begin the first of theirs."""
         self.finds(*tasks)
-        self.lane.work_likely = True
+        self.claims.work_likely = True
         self.engine.step()
         for executor in self.executors:
             if executor.assigned:
@@ -108,10 +108,10 @@ def scene(make_scene: Any) -> Scene:
 
 
 def test_nothing_is_claimed_before_the_gateway_knows_the_types(scene: Scene) -> None:
-    scene.engine.types_known = False
+    scene.link.types_known = False
     scene.engine.step()
     assert scene.session.sizes == []
-    scene.engine.on_types_published()
+    scene.engine.on_types_published(scene.link)
     scene.engine.step()
     assert scene.session.sizes == [2]
 
@@ -156,9 +156,11 @@ def test_a_worker_that_found_nothing_claims_again_only_when_it_is_woken(scene: S
 def lanes_asked(scene: Scene, message: bytes | None) -> list[str]:
     """The suffixes of the lanes that this wake-up makes the worker claim from."""
     scene.time.now += PATIENCE
-    before = [lane.claims.asked_at for lane in scene.engine.lanes]
+    before = [scene.link.of(lane).asked_at for lane in scene.engine.lanes]
     scene.hears(WAKEUP, message)
-    return [lane.suffix for lane, at in zip(scene.engine.lanes, before, strict=True) if lane.claims.asked_at != at]
+    return [
+        lane.suffix for lane, at in zip(scene.engine.lanes, before, strict=True) if scene.link.of(lane).asked_at != at
+    ]
 
 
 def test_an_idle_worker_that_is_not_woken_claims_from_its_lanes_in_turns(scene: Scene) -> None:
@@ -207,7 +209,7 @@ def test_a_limit_that_allows_a_start_later_is_asked_again_then(scene: Scene) -> 
         scene.engine.step()
     assert scene.time() - began == pytest.approx(0.3)
     scene.finds(again_in=0.0)
-    scene.lane.work_likely = True
+    scene.claims.work_likely = True
     scene.engine.step()
     began = scene.time()
     scene.engine.step()
@@ -242,7 +244,7 @@ def test_a_suspect_whose_lease_was_lost_meanwhile_does_not_start(scene: Scene) -
 def test_while_a_last_try_waits_no_other_suspect_starts(scene: Scene) -> None:
     scene.starts(claimed("suspect", losses=1))
     scene.finds(claimed("last", crashes=MAX_CRASHES - 1))
-    scene.lane.work_likely = True
+    scene.claims.work_likely = True
     scene.engine.step()
     assert [task.id for task in scene.lane.ready] == [b"last"]
 
@@ -263,16 +265,16 @@ def test_outcomes_are_collected_for_a_moment_while_all_executors_have_more(scene
     scene.starts(*map(claimed, "abcd"))
     assert [len(each) for each in scene.given()] == [2, 2]
     scene.report(claimed("e"))
-    assert not scene.engine._report_due(scene.time())
+    assert not scene.engine._report_due(scene.link, scene.time())
     scene.time.now += GATHER
-    assert scene.engine._report_due(scene.time())
+    assert scene.engine._report_due(scene.link, scene.time())
 
 
 def test_leases_are_extended_three_times_within_each(scene: Scene) -> None:
     scene.starts(claimed("a"))
     while len(scene.session.extended) < 3:
         scene.engine.step()
-        scene.lane.work_likely = False
+        scene.claims.work_likely = False
     [running] = scene.session.extended[-1]
     assert running.id == b"a"
     assert running.noted, "a crash is charged to it"
@@ -292,7 +294,7 @@ def test_refused_outcomes_and_lost_leases_are_counted_once_for_each_task(scene: 
     task = claimed("a")
     scene.session.answers += [Found(SyncResult(refused=[task])), Found(SyncResult(lost=[task]))]
     for _ in range(2):
-        scene.lane.work_likely = True
+        scene.claims.work_likely = True
         scene.engine.step()
     assert scene.metrics.leases_lost == 1
 
@@ -339,7 +341,7 @@ def test_a_command_cancels_a_task_or_looks_for_work(scene: Scene) -> None:
 
 def test_a_drain_returns_what_has_not_begun_and_ends_when_the_rest_is_reported(scene: Scene) -> None:
     scene.starts(claimed("a"))
-    scene.lane.ready.append(claimed("waiting"))
+    scene.lane.ready.append(claimed("waiting", scene.time))
     scene.hears(COMMAND, b"drain")
     scene.engine.step()
     assert [task.id for task in scene.session.returned] == [b"waiting"]

@@ -47,7 +47,7 @@ class Scene:
         self.lane = lanes.serial
         make: Any = ExecutorMonitor
         self.monitor = make(
-            about, self.pool, lanes, self.session, reports, self.metrics, self.spans, monotonic=self.time
+            about, self.pool, lanes, self.session.margin, reports, self.metrics, self.spans, monotonic=self.time
         )
         self.a, self.b, self.c = numbered(claimed(name, self.time, concurrent=slots > 0) for name in "abc")
         self.executor.assign([self.a, self.b, self.c])

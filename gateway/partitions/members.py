@@ -1,0 +1,141 @@
+"""A partition as the router sees it: the app that serves it, whether it answers, and how much it holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from taskqueue.shared.redis.client import connect, keys_of
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from redis import Redis
+
+    from taskqueue.shared.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at a partition."""
+PATIENCE = 0.4
+"""Seconds for the answer to a look; a partition that is slower gets nothing new."""
+Environ = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Answer:
+    """The response of one partition."""
+
+    number: int
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """Returns the JSON of the body."""
+        return json.loads(self.body)
+
+    @property
+    def well(self) -> bool:
+        return self.status < 300
+
+    @property
+    def is_away(self) -> bool:
+        """Returns whether Redis did not answer there."""
+        return self.status == 503
+
+    @property
+    def kind(self) -> str:
+        """Returns the type of the problem, or ""."""
+        return str(self.document.get("type", "")) if self.status >= 400 else ""
+
+
+class Member:
+    """One partition: its app, and what is known of its Redis."""
+
+    def __init__(self, number: int, app: Flask, settings: Settings) -> None:
+        self.number = number
+        self.app = app
+        self.redis: Redis = connect(settings.store_url, timeout=PATIENCE, retries=0, name="router")
+        self.keys = keys_of(self.redis)
+        self.stored = 0
+        """How many tasks it stores, as of the last look."""
+        self.answers = True
+
+    def look(self) -> None:
+        """Asks whether it answers, and how much it stores."""
+        try:
+            self.stored, answered = int(self.redis.zcard(self.keys.TASKS)), True
+        except (RedisError, OSError) as error:
+            answered = False
+            if self.answers:
+                log.error("partition %d is away: %s; nothing new is placed there", self.number, error)
+        if answered and not self.answers:
+            log.info("partition %d answers again", self.number)
+        self.answers = answered
+
+    def holds(self, *keys: str) -> bool:
+        """Returns whether one of these keys exists there. Raises the driver's error."""
+        return bool(self.redis.exists(*keys))
+
+    def call(self, environ: Environ, body: bytes = b"", about: Environ | None = None) -> Answer:
+        """Returns the app's response to a request; `about` are further keys of its environment."""
+        given = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body)), **(about or {})}
+        found: dict[str, Any] = {}
+
+        def start(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[[bytes], object]:
+            found.update(status=int(status[:3]), headers=headers)
+            return lambda data: None
+
+        chunks: Iterable[bytes] = self.app(given, start)
+        try:
+            return Answer(self.number, body=b"".join(chunks), **found)
+        finally:
+            with suppress(AttributeError):
+                chunks.close()  # type: ignore[attr-defined]  # of responses that have to be closed
+
+
+class Members:
+    """The partitions of a system, and the thread that looks after them."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.all: Mapping[int, Member] = {each.number: each for each in members}
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def first(self) -> Member:
+        """Returns the first one that answers, else the first."""
+        return next((each for each in self.all.values() if each.answers), next(iter(self.all.values())))
+
+    def answering(self) -> list[Member]:
+        """Returns those that answer."""
+        return [each for each in self.all.values() if each.answers]
+
+    def away(self) -> list[int]:
+        """Returns the numbers of those that do not answer."""
+        return [each.number for each in self.all.values() if not each.answers]
+
+    def watch(self) -> None:
+        """Looks after them from now on, in a thread for each; the first request of a process calls this."""
+        with self._lock:
+            if self._thread is None:
+                for each in self.all.values():
+                    each.look()
+                    self._thread = threading.Thread(target=self._watch, args=(each,), name="partition", daemon=True)
+                    self._thread.start()
+
+    def _watch(self, member: Member) -> None:
+        while True:
+            time.sleep(LOOK_EVERY)
+            member.look()

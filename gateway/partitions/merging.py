@@ -1,0 +1,273 @@
+"""Puts the documents of several partitions together: pages by their order, counts by their sums."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Document: TypeAlias = dict[str, Any]
+Parts: TypeAlias = Mapping[int, Document]
+"""Documents by the number of their partition."""
+Merge: TypeAlias = Callable[[Parts], Document]
+
+_ARCHIVED = "h"
+"""What positions in the history begin with (`shared/history/records.py`)."""
+_CURSOR = "p."
+
+
+# --- pages ---
+
+
+def write_cursor(places: Mapping[int, str | None]) -> str | None:
+    """Returns the cursor of a merged page: the cursor of each partition's list; None when all have ended."""
+    if all(place is None for place in places.values()):
+        return None
+    text = json.dumps({str(number): place for number, place in places.items()}, separators=(",", ":"))
+    return _CURSOR + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str | None, numbers: Iterable[int]) -> dict[int, str | None]:
+    """Returns where each partition's list goes on ("": at its top, None: it has ended). Raises ValueError."""
+    if cursor is None:
+        return dict.fromkeys(numbers, "")
+    if not cursor.startswith(_CURSOR):
+        raise ValueError("not a cursor of this list")
+    text = cursor.removeprefix(_CURSOR)
+    given = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    if not isinstance(given, dict) or not all(place is None or isinstance(place, str) for place in given.values()):
+        raise ValueError("not a cursor of this list")
+    return {number: given.get(str(number), "") for number in numbers}
+
+
+def order(position: str) -> tuple[bool, float, str]:
+    """Returns the sort key of an item's position, SCORE_ID: the latest first, and what only the history has last."""
+    score, _, member = position.removeprefix(_ARCHIVED).partition("_")
+    return not position.startswith(_ARCHIVED), float(score), member
+
+
+def order_of_entry(position: str) -> tuple[bool, float, str]:
+    """Returns the sort key of an entry of a stream, MILLISECONDS-NUMBER."""
+    milliseconds, _, number = position.partition("-")
+    return True, float(milliseconds), number.zfill(20)
+
+
+def order_of_name(position: str) -> tuple[int, ...]:
+    """Returns the sort key of an item of a list by name: the first name is the greatest."""
+    return (*(-byte for byte in position.encode()), 1)
+
+
+def page(
+    parts: Parts,
+    positions: Mapping[int, Sequence[str]],
+    before: Mapping[int, str | None],
+    limit: int,
+    key: Callable[[str], Any] = order,
+) -> Document:
+    """Returns the first `limit` items of all pages, and the cursor behind them.
+
+    `positions` are the cursors behind each item, `before` those of these pages. A page that is short and not the last
+    may be followed by newer items than those of other pages, so nothing beyond its end is shown.
+    """
+    ends = [
+        key(found["next_cursor"])
+        for number, found in parts.items()
+        if found["next_cursor"] and len(found["items"]) < limit
+    ]
+    items = [
+        (key(position), number, position, item)
+        for number, found in parts.items()
+        for position, item in zip(positions[number], found["items"], strict=True)
+    ]
+    items.sort(key=lambda each: each[0], reverse=True)
+    shown = [each for each in items if not ends or each[0] >= max(ends)][:limit]
+    places: dict[int, str | None] = {}
+    for number, found in parts.items():
+        own = [position for _, of, position, _ in shown if of == number]
+        if len(own) == len(found["items"]):
+            places[number] = found["next_cursor"]
+        else:
+            places[number] = own[-1] if own else before[number]
+    ended = all(place is None for place in places.values())
+    cursor = None if ended else write_cursor({**before, **places})  # those that are away are asked again until then
+    merged = {**first(parts), "items": [item for *_, item in shown], "next_cursor": cursor}
+    return _with_unreadable(merged, parts)
+
+
+# --- documents ---
+
+
+def first(parts: Parts) -> Document:
+    """Returns the first document."""
+    return next(iter(parts.values()))
+
+
+def _with_unreadable(merged: Document, parts: Parts) -> Document:
+    if "unreadable" in merged:
+        merged["unreadable"] = _united(each["unreadable"] for each in parts.values())
+    return merged
+
+
+def _united(values: Iterable[Iterable[Any]]) -> list[Any]:
+    return list(dict.fromkeys(each for some in values for each in some))
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _latest(values: Iterable[Any]) -> Any:
+    return max(filter(None, values), default=None)
+
+
+def _earliest(values: Iterable[Any]) -> Any:
+    return min(filter(None, values), default=None)
+
+
+_HOW: Mapping[str, Callable[[Iterable[Any]], Any]] = {
+    **dict.fromkeys(("pending", "scheduled", "retrying", "foreign", "running", "waiting", "held", "count"), sum),
+    **dict.fromkeys(("paused", "live"), any),
+    **dict.fromkeys(("last_seen_at", "last_heartbeat_at", "last_used_at"), _latest),
+    **dict.fromkeys(("oldest_at", "next_at"), _earliest),
+}
+"""How the fields of the same thing in several partitions are put together; the others are those of the first."""
+
+
+def together(parts: Parts, *, without: Sequence[str] = ()) -> Document:
+    """Returns one document about a thing that several partitions know; `without` are fields that are not added up."""
+    found = first(parts)
+    for name, combine in _HOW.items():
+        if name in found and name not in without:
+            found = {**found, name: combine([each[name] for each in parts.values()])}
+    return found
+
+
+def by(*names: str, without: Sequence[str] = ()) -> Merge:
+    """Returns a merge of lists whose items are the same thing where these fields are equal."""
+
+    def merge(parts: Parts) -> Document:
+        same: dict[tuple[Any, ...], dict[int, Document]] = {}
+        for number, found in parts.items():
+            for item in found["items"]:
+                same.setdefault(tuple(item[name] for name in names), {})[number] = item
+        merged = {**first(parts), "items": [together(each, without=without) for each in same.values()]}
+        return _with_unreadable(merged, parts)
+
+    return merge
+
+
+def numbered(parts: Parts) -> Document:
+    """Returns all items of lists of things that each partition has for itself, each with its partition."""
+    items = [{**item, "partition": number} for number, found in parts.items() for item in found["items"]]
+    return {**first(parts), "items": items}
+
+
+def newest_first(field: str) -> Merge:
+    """Returns a merge of lists of different things, by a time."""
+
+    def merge(parts: Parts) -> Document:
+        items = [item for found in parts.values() for item in found["items"]]
+        merged = {**first(parts), "items": sorted(items, key=lambda item: str(item[field]), reverse=True)}
+        return _with_unreadable(merged, parts)
+
+    return merge
+
+
+def waiting(parts: Parts) -> Document:
+    """Returns the reasons of all partitions, the most frequent first."""
+    same: dict[tuple[Any, Any], Document] = {}
+    for found in parts.values():
+        for each in found["reasons"]:
+            known = same.get((each["reason"], each["name"]))
+            same[each["reason"], each["name"]] = {**each, "count": each["count"] + (known["count"] if known else 0)}
+    reasons = sorted(same.values(), key=lambda each: -each["count"])
+    return {**first(parts), "total": sum(each["total"] for each in parts.values()), "reasons": reasons}
+
+
+def timeline(parts: Parts) -> Document:
+    """Returns the events of all partitions, the earliest first; one that each has noted is shown once."""
+    events = {(each["at"][:19], each["kind"], each["title"]): each for one in parts.values() for each in one["events"]}
+    return {
+        **first(parts),
+        "complete": all(each["complete"] for each in parts.values()),
+        "incomplete": _united(each["incomplete"] for each in parts.values()),
+        "events": sorted(events.values(), key=lambda each: str(each["at"])),
+    }
+
+
+def breakdown(parts: Parts) -> Document:
+    """Returns the counts of all partitions."""
+    names = _united((each["field"] for each in one["fields"]) for one in parts.values())
+    fields = [[each for one in parts.values() for each in one["fields"] if each["field"] == name] for name in names]
+    return {
+        "tasks": sum(each["tasks"] for each in parts.values()),
+        "complete": all(each["complete"] for each in parts.values()),
+        "tags": _values([each["tags"] for each in parts.values()]),
+        "fields": [_values(each) for each in fields],
+    }
+
+
+def _values(parts: Sequence[Document]) -> Document:
+    counts = _summed({each["value"]: each["tasks"] for each in one["values"]} for one in parts)
+    top = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:100]
+    return {
+        "field": parts[0]["field"],
+        "distinct": max(len(counts), *(each["distinct"] for each in parts)),
+        "often": sum(each["often"] for each in parts),
+        "missing": sum(each["missing"] for each in parts),
+        "values": [{"value": value, "tasks": tasks} for value, tasks in top],
+    }
+
+
+_SEVERITY = ("ok", "degraded", "warning", "error", "unavailable")
+
+
+def health(parts: Parts) -> Document:
+    """Returns the health of the system: it accepts tasks as long as one partition does."""
+    worst = max((each["status"] for each in parts.values()), key=_SEVERITY.index)
+    usable = [each for each in parts.values() if each["status"] != "unavailable"]
+    best = usable[0] if usable else first(parts)
+    notes = [f"partition {number}: {note}" for number, each in parts.items() for note in each["notes"]]
+    return {
+        **best,
+        "status": "degraded" if usable and worst == "unavailable" else worst,
+        "workers": max((each["workers"] for each in usable if each["workers"] is not None), default=None),
+        "queues": _summed(each["queues"] for each in usable if each["queues"]) or best["queues"],
+        "notes": notes,
+    }
+
+
+def health_detail(parts: Parts) -> Document:
+    """Returns the checks of all partitions, each with the number of its own."""
+    checks = [
+        {**check, "check": f"partition {number}: {check['check']}"}
+        for number, each in parts.items()
+        for check in each["checks"]
+    ]
+    worst = max((each["status"] for each in parts.values()), key=_SEVERITY.index)
+    return {**first(parts), "status": worst, "checks": checks}
+
+
+def preview(parts: Parts) -> Document:
+    """Returns how many tasks of all partitions an action would process."""
+    return {
+        "count": sum(each["count"] for each in parts.values()),
+        "exact": all(each["exact"] for each in parts.values()),
+        "sample": [task for each in parts.values() for task in each["sample"]][:20],
+    }
+
+
+def bulk_action(parts: Parts) -> Document:
+    """Returns the actions that one request started, as one: the first, whose `others` have the ids of the rest."""
+    found = first(parts)
+    return {
+        **found,
+        "total": sum(each["total"] for each in parts.values()),
+        "exact": all(each["exact"] for each in parts.values()),
+        "others": [each["action_id"] for each in parts.values() if each is not found],
+    }

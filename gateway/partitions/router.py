@@ -1,0 +1,373 @@
+"""The router: sends each request to the partition that it is about, or to all of them and puts their answers together.
+
+An id names its partition, so most requests go to one app as they are. Lists and counts come from every partition that
+answers; the numbers of those that do not are in `unavailable_partitions`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlencode
+
+from redis.exceptions import RedisError
+
+from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.parts import PART, POSITIONS
+from taskqueue.gateway.partitions import merging
+from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
+from taskqueue.gateway.partitions.placement import Placement
+from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse
+
+_ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
+_NAME = r"(?P<name>[A-Za-z0-9._-]{1,100})"
+_REASONS = {200: "OK", 201: "Created", 202: "Accepted", 207: "Multi-Status", 404: "Not Found", 422: "Unprocessable"}
+DEFAULT_LIMIT = 50
+"""Items of a page where the request does not say how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request on its way through the router."""
+
+    environ: Environ
+    match: re.Match[str]
+
+    @property
+    def method(self) -> str:
+        return str(self.environ["REQUEST_METHOD"])
+
+    @property
+    def body(self) -> bytes:
+        length = self.environ.get("CONTENT_LENGTH") or "0"
+        return bytes(self.environ["wsgi.input"].read(int(length))) if length.isdecimal() and int(length) else b""
+
+
+Handler = Callable[["Router", Call], "Answer | Member"]
+"""Returns an answer, or the partition whose app is to give it."""
+
+
+class Router:
+    """The WSGI app of a gateway with several partitions."""
+
+    def __init__(self, members: Members, config: Mapping[str, Any]) -> None:
+        """`config` is that of the apps, which they share."""
+        self.members = members
+        self.config = config
+        self.placement = Placement(members.all, self.locate)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        self.members.watch()
+        environ.setdefault("HTTP_X_REQUEST_ID", token_hex(8))
+        try:
+            found = self._handle(environ)
+        except Refusal as refusal:
+            found = _refused(refusal, environ)
+        if isinstance(found, Member):
+            return found.app(environ, start_response)
+        reason = _REASONS.get(found.status, "Response")
+        headers = [pair for pair in found.headers if pair[0].lower() != "content-length"]
+        start_response(f"{found.status} {reason}", [*headers, ("Content-Length", str(len(found.body)))])
+        return [found.body] if environ["REQUEST_METHOD"] != "HEAD" else []
+
+    def _handle(self, environ: Environ) -> Answer | Member:
+        path, method = environ.get("PATH_INFO", "/"), environ["REQUEST_METHOD"]
+        for methods, pattern, handler in ROUTES:
+            if method in methods and (match := pattern.fullmatch(path)):
+                return handler(self, Call(environ, match))
+        return self.members.first
+
+    # --- one partition ---
+
+    def locate(self, task_id: str, *names: str) -> Member:
+        """Returns the partition of a task, a batch or a bulk action.
+
+        One whose id names none is looked for: it was made by the first partition, by a schedule, of an RQ job or of a
+        row of an outbox.
+        """
+        number = partition_of_id(task_id)
+        if number is not None and number in self.members.all:
+            return self.members.all[number]
+        for member in self.members.answering():
+            keys = member.keys
+            try:
+                if member.holds(keys.rq_job(task_id), keys.deleted(task_id), keys.batch(task_id), keys.bulk(task_id)):
+                    return member
+            except (RedisError, OSError):
+                continue
+        away = self.members.away()
+        return self.members.all[away[0]] if away else self.members.first
+
+    def holder_of_schedule(self, name: str) -> Member | None:
+        """Returns the partition that has a schedule of this name."""
+        for member in self.members.answering():
+            try:
+                if member.holds(member.keys.schedule(name)):
+                    return member
+            except (RedisError, OSError):
+                continue
+        return None
+
+    # --- all partitions ---
+
+    def ask(self, call: Call, body: bytes = b"") -> list[Answer]:
+        """Returns the answers of all partitions that answer, or that of the first one."""
+        members = self.members.answering() or [self.members.first]
+        return [each.call(call.environ, body, {PART: at}) for at, each in enumerate(members)]
+
+    def combined(self, answers: Sequence[Answer], merge: merging.Merge) -> Answer:
+        """Returns one answer out of those of all partitions: the merged documents, or why there are none."""
+        well = [each for each in answers if each.well]
+        if not well:
+            return answers[0]
+        merged = merge({each.number: each.document for each in well})
+        away = sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
+        if away:
+            merged = {**merged, "unavailable_partitions": away}
+        return Answer(well[0].number, well[0].status, well[0].headers, json.dumps(merged).encode() + b"\n")
+
+
+def _refused(refusal: Refusal, environ: Environ) -> Answer:
+    body = errors.document(refusal, instance=environ.get("PATH_INFO", "/"), request_id=environ["HTTP_X_REQUEST_ID"])
+    headers = [("Content-Type", errors.MEDIA_TYPE), *refusal.headers.items()]
+    return Answer(-1, refusal.kind.status, headers, body)
+
+
+# --- handlers ---
+
+
+def of_id(router: Router, call: Call) -> Member:
+    """Passes a request to the partition of the id in its path."""
+    return router.locate(call.match["id"])
+
+
+def merged(merge: merging.Merge) -> Handler:
+    """Returns a handler that asks all partitions and merges their documents."""
+
+    def handle(router: Router, call: Call) -> Answer:
+        return router.combined(router.ask(call, call.body), merge)
+
+    return handle
+
+
+def one_document(merge: merging.Merge) -> Handler:
+    """Returns the same for a thing that not every partition knows: those that do not know it are left out."""
+
+    def handle(router: Router, call: Call) -> Answer:
+        answers = router.ask(call, call.body)
+        known = [each for each in answers if each.status != 404] or answers[:1]
+        bad = next((each for each in known if not each.well and not each.is_away), None)
+        return bad or router.combined(known, merge)
+
+    return handle
+
+
+def paged(key: Callable[[str], Any] = merging.order) -> Handler:
+    """Returns a handler that merges the pages of all partitions."""
+
+    def handle(router: Router, call: Call) -> Answer:
+        query = parse_qs(call.environ.get("QUERY_STRING", ""), keep_blank_values=True)
+        try:
+            before = merging.read_cursor(query.get("cursor", [None])[0], router.members.all)
+        except ValueError:
+            detail = "is not valid for this list: use next_cursor of the previous page"
+            raise refusals.invalid([errors.parameter_error("cursor", detail)]) from None
+        limit = query.get("limit", [""])[0]
+        answers, positions = _ask_for_pages(router, call, query, before)
+        if bad := next((each for each in answers if not each.well and not each.is_away), None):
+            return bad
+        most = int(limit) if limit.isdecimal() else DEFAULT_LIMIT
+        return router.combined(answers, lambda parts: merging.page(parts, positions, before, most, key))
+
+    return handle
+
+
+def _ask_for_pages(
+    router: Router, call: Call, query: Mapping[str, list[str]], before: Mapping[int, str | None]
+) -> tuple[list[Answer], dict[int, list[str]]]:
+    answers, positions = [], {}
+    members = [each for each in router.members.answering() if before[each.number] is not None]
+    for at, member in enumerate(members or [router.members.first]):
+        wanted = {**query, "cursor": [before[member.number] or ""]}
+        own = {**call.environ, "QUERY_STRING": urlencode({n: v for n, v in wanted.items() if v != [""]}, doseq=True)}
+        positions[member.number] = found = list[str]()
+        answers.append(member.call(own, about={PART: at, POSITIONS: found}))
+    return answers, positions
+
+
+def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler:
+    """Returns a handler that chooses the partition of what is submitted."""
+
+    def handle(router: Router, call: Call) -> Answer | Member:
+        body = call.body
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None  # the app says what is wrong
+        key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
+        tied = of(router.placement, value, key)
+        if tied is not None:
+            return tied.call(call.environ, body)
+        return _untied(router, call, body)
+
+    return handle
+
+
+def _untied(router: Router, call: Call, body: bytes) -> Answer:
+    """Places a task where it is taken: one that answers that nothing was changed is followed by another one."""
+    for member in (candidates := router.placement.candidates()):
+        answer = member.call(call.environ, body)
+        if not (answer.is_away and answer.kind == refusals.STORE.type):
+            return answer
+        member.answers = False
+        if member is candidates[-1] or "Nothing was changed" not in answer.document["detail"]:
+            return answer
+    raise AssertionError("unreachable: there is a candidate")
+
+
+def outbox(router: Router, call: Call) -> Answer:
+    """Sends each row to the partition that its id prefers, and puts the outcomes in the order of the rows."""
+    body = call.body
+    try:
+        value = json.loads(body)
+        rows, settled = value["rows"], value.get("settled", [])
+        places = [_place_of_row(router, row) for row in rows]
+        settled_places = [router.locate(each) for each in settled]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return router.members.first.call(call.environ, body)
+    items: dict[int, Any] = {}
+    statuses, headers = set(), list[tuple[str, str]]()
+    for member in {each.number: each for each in (*places, *settled_places)}.values():
+        own = [at for at, each in enumerate(places) if each is member]
+        part = {"rows": [rows[at] for at in own]}
+        part["settled"] = [each for each, place in zip(settled, settled_places, strict=True) if place is member]
+        answer = member.call(call.environ, json.dumps({**value, **part}).encode())
+        if not answer.well:
+            return answer  # rows that were stored are recognized when they are sent again
+        statuses.add(answer.status)
+        headers = answer.headers
+        for at, item in zip(own, answer.document["items"], strict=True):
+            items[at] = {**item, "index": at}
+    ordered = [items[at] for at in sorted(items)]
+    return Answer(-1, 207 if 207 in statuses else 202, headers, json.dumps({"items": ordered}).encode() + b"\n")
+
+
+def _place_of_row(router: Router, row: Any) -> Member:
+    """Returns the partition that has the task of a row, else the one that its id prefers."""
+    task_id = row.get("task_id") if isinstance(row, dict) else None
+    if not isinstance(task_id, str):
+        return router.members.first
+    home = router.members.all[preferred(task_id, router.members.all)[0]]
+    for member in router.members.answering():
+        # Before a partition was added, the row had another home.
+        if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
+            return member
+    return home
+
+
+def schedule(router: Router, call: Call) -> Member:
+    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers."""
+    name = call.match["name"]
+    return router.holder_of_schedule(name) or router.placement.home(name)
+
+
+def everywhere(merge: merging.Merge) -> Handler:
+    """Returns a handler of a change that every partition has to make.
+
+    While one is away it is refused as a whole, before anything is changed: tasks there would not be bound by it.
+    """
+
+    def handle(router: Router, call: Call) -> Answer:
+        if away := router.members.away():
+            where = ", ".join(map(str, away))
+            text = f"partition {where} does not answer, and this change must reach all. Nothing was changed"
+            raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+        answers = router.ask(call, call.body)
+        known = [each for each in answers if each.status != 404] or answers[:1]
+        bad = next((each for each in known if not each.well), None)
+        return bad or router.combined(known, merge)
+
+    return handle
+
+
+def any_holder(router: Router, call: Call) -> Answer:
+    """Returns the answer of the first partition that knows the thing in the path, and accepts what is sent."""
+    answers = router.ask(call, call.body)
+    return next((each for each in answers if each.well), next((a for a in answers if a.status != 404), answers[0]))
+
+
+def health(router: Router, call: Call) -> Answer:
+    """Returns the health of the system, also of the partitions that are away: it is well as long as one is."""
+    answers = [each.call(call.environ, about={PART: at}) for at, each in enumerate(router.members.all.values())]
+    shown = [each for each in answers if each.status in (200, 503) and "status" in each.document]
+    if not shown:
+        return answers[0]
+    merged = merging.health({each.number: each.document for each in shown})
+    status = 503 if merged["status"] == "unavailable" else 200
+    return Answer(-1, status, shown[0].headers, json.dumps(merged).encode() + b"\n")
+
+
+def texts(router: Router, call: Call) -> Answer:
+    """Returns the exports of all partitions one after the other; a table has its heading once."""
+    answers = router.ask(call)
+    well = [each for each in answers if each.well]
+    if not well:
+        return answers[0]
+    is_table = call.environ["PATH_INFO"].rstrip("/").endswith(".csv")
+    parts = [each.body.split(b"\n", 1)[-1] if is_table and at else each.body for at, each in enumerate(well)]
+    return Answer(well[0].number, 200, well[0].headers, b"".join(parts))
+
+
+def _route(methods: str, path: str, handler: Handler) -> tuple[tuple[str, ...], re.Pattern[str], Handler]:
+    return tuple(methods.split()), re.compile(path + "/?"), handler
+
+
+ROUTES = (
+    _route("POST", "/tasks", placed(Placement.of_task)),
+    _route("POST", "/tasks/batch", placed(Placement.of_batch)),
+    _route("POST", "/batches", placed(Placement.of_batch)),
+    _route("POST", "/tasks/outbox", outbox),
+    _route("GET HEAD", "/tasks", paged()),
+    _route("GET HEAD", "/dlq/failed-tasks", paged()),
+    _route("GET HEAD", "/batches", paged()),
+    _route("GET HEAD", "/audit", paged(merging.order_of_entry)),
+    _route("GET HEAD POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
+    _route("GET HEAD POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
+    _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
+    _route("GET HEAD POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
+    _route("POST", "/bulk-actions/preview", merged(merging.preview)),
+    _route("POST", "/bulk-actions", everywhere(merging.bulk_action)),
+    _route("GET HEAD", "/bulk-actions", merged(merging.newest_first("created_at"))),
+    _route("GET HEAD", "/queues", merged(merging.by("name"))),
+    _route("POST", rf"/queues/{_NAME}/empty", everywhere(merging.bulk_action)),
+    _route("POST", rf"/queues/{_NAME}/(pause|resume)", everywhere(merging.together)),
+    _route("GET HEAD", "/types", merged(merging.by("name"))),
+    _route("GET HEAD", rf"/types/{_NAME}", one_document(merging.together)),
+    _route("POST", rf"/types/{_NAME}/(pause|resume)", everywhere(merging.together)),
+    _route("GET HEAD", "/limits", merged(merging.by("name"))),
+    _route("GET HEAD", rf"/limits/(types|keys)/{_NAME}", one_document(merging.together)),
+    _route("PUT DELETE", rf"/limits/(types|keys)/{_NAME}", everywhere(merging.together)),
+    _route("GET HEAD", "/workers", merged(merging.by("name", without=("held", "running")))),
+    _route("GET HEAD", "/waiting", merged(merging.waiting)),
+    _route("GET HEAD", "/schedules", paged(merging.order_of_name)),
+    _route("GET HEAD PUT DELETE POST", rf"/schedules/{_NAME}(/.*)?", schedule),
+    _route("GET HEAD", "/breakdown", merged(merging.breakdown)),
+    _route("GET HEAD", "/timeline", merged(merging.timeline)),
+    _route("GET HEAD", r"/(breakdown\.csv|timeline\.md|audit\.csv|audit\.jsonl)", texts),
+    _route("GET HEAD", "/admin/locks", merged(merging.numbered)),
+    _route("GET HEAD DELETE", rf"/admin/locks/{_NAME}", any_holder),
+    _route("POST", "/admin/leader/step-down", everywhere(merging.first)),
+    _route("GET HEAD", "/admin/keys", merged(merging.by("id"))),
+    _route("GET HEAD", "/health(/ready)?", health),
+    _route("GET HEAD", "/health/detail", merged(merging.health_detail)),
+)
+"""Which requests are about one partition, and which about all; the rest is answered by the first one."""

@@ -1,0 +1,41 @@
+"""Partitions: the Redis servers of one system, and to which of them a task belongs.
+
+Every partition holds a complete store. The number of a partition is its place in REDIS_PARTITIONS, and the ids that are
+made in it end with its mark: none for the first one, so that a system which grows from one server keeps all of its ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+MOST_PARTITIONS = 1024
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_MARKED = re.compile(rf"(?:[{_ALPHABET}]{{26}}|[0-9a-f]{{16}})([{_ALPHABET}]{{2}})(?=-|$)")
+"""A ULID or the id of a bulk action with a mark behind it; ids that are derived from it continue after a hyphen."""
+
+
+def mark_of_partition(number: int) -> str:
+    """Returns what the ids of a partition end with: two characters, or nothing for the first one."""
+    return _ALPHABET[number >> 5] + _ALPHABET[number & 31] if number else ""
+
+
+def partition_of_id(said: str) -> int | None:
+    """Returns the number of the partition that an id names, or None for one that names none.
+
+    Such a task was made by the first partition, by a schedule, or of an RQ job.
+    """
+    found = _MARKED.match(said)
+    if found is None:
+        return None
+    return _ALPHABET.index(found[1][0]) << 5 | _ALPHABET.index(found[1][1])
+
+
+def preferred(name: str, numbers: Iterable[int]) -> list[int]:
+    """Returns partitions in the order in which a name prefers them, by rendezvous hashing.
+
+    Where a partition is added, a share of the names that is proportional to it prefers the new one; the others keep
+    theirs.
+    """
+    return sorted(numbers, key=lambda number: hashlib.sha256(f"{number}:{name}".encode()).digest(), reverse=True)

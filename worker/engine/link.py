@@ -1,0 +1,106 @@
+"""A worker's link to one partition: its session there, its claims of both lanes, and what it is told from there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from redis.exceptions import RedisError
+
+if TYPE_CHECKING:
+    from taskqueue.worker.engine.claimed_task import ClaimedTask
+    from taskqueue.worker.engine.lane import Lane
+    from taskqueue.worker.engine.lane_claims import LaneClaims
+    from taskqueue.worker.engine.notifications import Notifications
+    from taskqueue.worker.engine.redis_session import RedisSession
+
+AGE_TURN = 4
+"""Of so many claims, one goes to the partition where tasks wait longest, and the others to the worker's home first."""
+
+
+class Due(Protocol):
+    """Asks for something to be done soon; a `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Asks for it."""
+
+
+class HeartbeatsDue:
+    """Asks for a heartbeat to each partition; an event for all of them would be cleared by the first."""
+
+    def __init__(self) -> None:
+        self.events: list[threading.Event] = []
+
+    def set(self) -> None:
+        for event in self.events:
+            event.set()
+
+
+class PartitionLink:
+    """What the loop knows of one partition."""
+
+    def __init__(
+        self, session: RedisSession, claims: Mapping[str, LaneClaims], notifications: Notifications, number: int = 0
+    ) -> None:
+        """`claims` are those of each lane, by its suffix."""
+        self.session = session
+        self.claims = claims
+        self.notifications = notifications
+        self.number = number
+        self.types_known = False
+        """Whether its gateways know the task types of this worker: it claims nothing before."""
+        self.outage_since: float | None = None
+        self.next_try = 0.0
+        self.next_extend = 0.0
+        self.probed = False
+        """Whether a thread asks it for an answer: until then the loop does not call it."""
+        self.oldest_us = 0
+        """When the last task that was claimed there was enqueued; 0: none waited."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Returns whether an answer to a claim may have been lost."""
+        return any(each.unanswered for each in self.claims.values())
+
+    def of(self, lane: Lane) -> LaneClaims:
+        """Returns its claims for a lane."""
+        return self.claims[lane.suffix]
+
+    def probe(self, pause: float, on_answer: Callable[[], None]) -> None:
+        """Leaves it alone until it answers; asks it every `pause` seconds, in a thread that then calls `on_answer`."""
+        if not self.probed:
+            self.probed = True
+            thread = threading.Thread(target=self._probe, args=(pause, on_answer), name="probe", daemon=True)
+            thread.start()
+
+    def _probe(self, pause: float, on_answer: Callable[[], None]) -> None:
+        while self.probed:
+            time.sleep(pause)
+            with suppress(RedisError, OSError):
+                self.session.scripts.redis.ping()
+                self.probed = False
+        on_answer()
+
+    def on_claimed(self, claimed: Sequence[ClaimedTask], size: int) -> None:
+        """Learns how long tasks wait here."""
+        self.oldest_us = claimed[-1].enqueued_us if len(claimed) >= size > 0 else 0
+
+
+class PartitionOrder:
+    """In which order a worker claims from partitions: its home first, but now and then where tasks wait longest."""
+
+    def __init__(self, links: Sequence[PartitionLink]) -> None:
+        """The first link is the one to the worker's home."""
+        self.links = links
+        self._count = 0
+
+    def __iter__(self) -> Iterator[PartitionLink]:
+        if len(self.links) == 1:
+            return iter(self.links)
+        self._count = (self._count + 1) % AGE_TURN
+        if self._count:
+            return iter(self.links)
+        return iter(sorted(self.links, key=lambda link: (not link.oldest_us, link.oldest_us)))
