@@ -288,8 +288,8 @@ class Keys:
     LIMIT_SHARES = _Key("taskqueue:limits:shares")
     """hash, owner: the limit_shares scripts; while there are several partitions. What this one has of each limit.
 
-    Slots, part of the rate in millionths, and the numbers of the limit, separated by spaces; "" is the highest term of a
-    process that shared them out.
+    Slots, part of the rate in millionths, and the numbers of the limit, with spaces between them; "" has the highest
+    term of a process that shared them out.
     """
 
     def slots(self, limit: str) -> str:

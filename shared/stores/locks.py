@@ -352,6 +352,7 @@ LOCK_NAMES = (
     "bulk",
     "history",
     "payloads",
+    "limit_shares",
 )
 """A lock for each housekeeping job."""
 

@@ -37,6 +37,7 @@ from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
 from taskqueue.shared.stores.payloads import open_payload_store
 from taskqueue.shared.stores.queue_register import QueueRegister
@@ -48,6 +49,7 @@ from taskqueue.shared.stores.workers import Workers
 from taskqueue.worker.housekeeping.alert_channels import Channel, channels_of
 from taskqueue.worker.housekeeping.jobs.alerts import Alerts
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
 from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
 from taskqueue.worker.housekeeping.jobs.outage import Outage
 from taskqueue.worker.housekeeping.jobs.payloads import Payloads
@@ -70,6 +72,8 @@ log = logging.getLogger(__name__)
 
 LATE = 30.0
 """Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
+SHARES_TIMEOUT = 0.5
+"""Seconds that the job `limit_shares` waits for an answer of a partition."""
 HISTORY_TIMEOUT = 10.0
 """Seconds that the job `history` waits for its database; below LATE: a frozen one does not look like a stuck job."""
 
@@ -86,8 +90,10 @@ class Parts:
     scripts: Scripts
 
 
-def build(settings: Settings, scripts: Scripts, tracing: Tracing | None = None) -> Parts:
-    """Returns a housekeeper of one partition for its settings."""
+def build(
+    settings: Settings, scripts: Scripts, tracing: Tracing | None = None, partitions: Mapping[int, Limits] | None = None
+) -> Parts:
+    """Returns a housekeeper of one partition for its settings; that of the first one gets the limits of all."""
     tracing = tracing or Tracing("housekeeper", settings, settings.instance_id)
     queues = Queues.of(scripts, settings)
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
@@ -114,6 +120,9 @@ def build(settings: Settings, scripts: Scripts, tracing: Tracing | None = None) 
     if channels := channels_of(settings):
         strategies[_alerts(settings, scripts, queues, channels)] = OnLeader(leadership)
         strategies[_outage(settings, scripts, leadership, channels)] = Everywhere()
+    if partitions:
+        shares = LimitShares(partitions, _seconds(settings.housekeeper_limit_shares_interval))
+        strategies[shares] = RoundByRound(locks, lock_of(settings, shares), settings.instance_id)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
@@ -293,7 +302,12 @@ def main() -> int:
         exit_if_unusable(each.store_url)
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
-    partitions = {number: build(each, _scripts(each), tracing) for number, each in settings.partitions.items()}
+    lowest = min(settings.partitions)
+    limits = _limits_of(settings) if settings.redis_partitions else None
+    partitions = {
+        number: build(each, _scripts(each), tracing, limits if number == lowest else None)
+        for number, each in settings.partitions.items()
+    }
     metrics_server = _metrics_server(settings, partitions)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -320,6 +334,14 @@ def main() -> int:
 def _scripts(settings: Settings) -> Scripts:
     timeout = max(2.0, settings.redis_timeout)
     return Scripts(connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper"))
+
+
+def _limits_of(settings: Settings) -> dict[int, Limits]:
+    """Returns the limits of all partitions; one that hangs must not delay the shares of the others for long."""
+    return {
+        number: Limits(Scripts(connect(each.store_url, timeout=SHARES_TIMEOUT, retries=0, name="limit-shares")))
+        for number, each in settings.partitions.items()
+    }
 
 
 def _start_declaring(settings: Settings, partitions: Mapping[int, Parts], stop: threading.Event) -> None:
