@@ -54,8 +54,12 @@ class PlainName(BaseConverter):
     regex = "[^/:]{1,200}"
 
 
-def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
-    """Returns the dashboard, wired to one Redis client."""
+def create_app(settings: Settings, redis: Redis, users: Users, *, accounts: Redis | None = None) -> Flask:
+    """Returns the dashboard, wired to one Redis client.
+
+    `accounts` is the client of the partition with sessions and personal keys, where there are several.
+    """
+    accounts = accounts or redis
     app = Flask("taskqueue.dashboard", root_path=str(files("taskqueue.dashboard")))
     app.url_map.strict_slashes = False
     app.url_map.converters["default"] = PlainName
@@ -66,7 +70,7 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
     trace_redis(tracing)
     metrics = Metrics()
     metrics.install(app)
-    stores = open_stores(settings, redis, tracing)
+    stores = open_stores(settings, redis, tracing, accounts)
     redaction = Redaction(settings.dashboard_redact)
     context = PageContext(
         settings=settings,
@@ -75,12 +79,12 @@ def create_app(settings: Settings, redis: Redis, users: Users) -> Flask:
         redaction=redaction,
         metrics=metrics,
         users=users,
-        sessions=Sessions(redis, users, settings.dashboard_session, settings.dashboard_idle, mark_of(settings)),
-        identity_provider=IdentityProvider(app, settings, redis, users) if settings.oidc_issuer else None,
+        sessions=Sessions(accounts, users, settings.dashboard_session, settings.dashboard_idle, mark_of(settings)),
+        identity_provider=IdentityProvider(app, settings, accounts, users) if settings.oidc_issuer else None,
         login_throttle=LoginThrottle(users),
     )
     app.extensions["page_context"] = context
-    security.install(app, settings, users, context.sessions, redis)
+    security.install(app, settings, users, context.sessions, accounts)
     for page in find_modules("taskqueue.dashboard.pages"):
         app.register_blueprint(import_string(page).blueprint)
     _teach_templates(app, context)
@@ -112,6 +116,8 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
             "personal_keys": bool(context.settings.personal_keys),
+            "partition": app.extensions.get("partition"),
+            "partition_numbers": app.extensions["partitions"].numbers if "partitions" in app.extensions else [],
         }
 
 

@@ -13,10 +13,13 @@ from taskqueue.dashboard.auth.users import Users
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.http import bind
 from taskqueue.shared.http.gunicorn import Served, require_authentication
+from taskqueue.shared.redis.client import connect_for
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 
 if TYPE_CHECKING:
     from flask import Flask
+
+    from taskqueue.dashboard.partitions import PartitionedDashboard
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,8 @@ def serve(settings: Settings) -> None:
         remedy = "DASHBOARD_USERS (taskqueue user NAME ROLE creates a line)"
         require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
-    exit_if_unusable(settings.store_url)
+    for each in settings.partitions.values():
+        exit_if_unusable(each.store_url)
     log.info(
         "listening",
         extra={
@@ -57,8 +61,12 @@ class Dashboard(Served):
             graceful_timeout=DRAIN_SECONDS,
         )
 
-    def load(self) -> Flask:
+    def load(self) -> Flask | PartitionedDashboard:
         """Returns the app, built in the serving process."""
         from taskqueue.dashboard.app import create_app
+        from taskqueue.dashboard.partitions import PartitionedDashboard
 
-        return create_app(self.settings, self.connect("dashboard"), self.users)
+        if len(self.settings.partitions) > 1:
+            return PartitionedDashboard(self.settings, self.users)
+        [settings] = self.settings.partitions.values()
+        return create_app(settings, connect_for(settings, "dashboard"), self.users)

@@ -69,8 +69,8 @@ class Stores:
     workers: Workers
 
 
-def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
-    """Returns the stores; nothing is read yet."""
+def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Redis) -> Stores:
+    """Returns the stores; nothing is read yet. `accounts` is the client of the one with personal keys."""
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
     tasks, history = Records(scripts, queues.register, Payloads.of(settings)), open_history(settings)
@@ -92,7 +92,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
         outputs=Outputs(redis),
-        personal_keys=PersonalKeys(scripts),
+        personal_keys=PersonalKeys(Scripts(accounts, confirm_writes=settings.confirm_writes)),
         queues=queues,
         schedules=ScheduleStore(scripts),
         history=history,

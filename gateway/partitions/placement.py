@@ -1,19 +1,18 @@
-"""Chooses the partition of new tasks, by the first of these rules that applies.
+"""Chooses the partition of what is submitted over HTTP; the rules are in `shared/submission/placement.py`.
 
-A task goes where the tasks are that it depends on; else where its unique_key, or its Idempotency-Key, is at home, so
-that the same key always meets the same store; else to the emptier one of two that answer. A partition that is away gets
-nothing new that nothing ties to it.
+What nothing ties goes to the emptier one of two that answer. A partition that is away gets nothing new that nothing
+ties to it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.placement import home_name, parents_in, the_only
 
 if TYPE_CHECKING:
     from taskqueue.gateway.partitions.members import Member
@@ -37,19 +36,18 @@ class Placement:
         """Returns the partition to which a task is tied; None where nothing ties it. Raises Refusal (422)."""
         if parents := self._parents([body]):
             return parents
-        if unique := _text(body, "unique_key"):
-            return self.home(f"unique {_text(body, 'type')} {unique}")
-        return self.home(f"key {key}") if key is not None else None
+        name = home_name(_field(body, "type"), _field(body, "unique_key"), key)
+        return None if name is None else self.home(name)
 
     def of_batch(self, body: Any, key: str | None) -> Member | None:
         """Returns the same for all tasks of a request. Raises Refusal (422)."""
-        source = body.get("from") if isinstance(body, dict) else None
+        source, tasks = _field(body, "from"), _field(body, "tasks")
         if isinstance(source, dict):
             return self._of_source(source)
-        tasks = body.get("tasks") if isinstance(body, dict) else None
         if parents := self._parents(tasks if isinstance(tasks, list) else []):
             return parents
-        return self.home(f"key {key}") if key is not None else None
+        name = home_name(None, None, key)
+        return None if name is None else self.home(name)
 
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""
@@ -71,24 +69,9 @@ class Placement:
         return self.locate(batch)
 
     def _parents(self, tasks: Collection[Any]) -> Member | None:
-        found = {parent: self.locate(parent) for parent in _parents_of(tasks)}
-        places = {each.number for each in found.values()}
-        if len(places) > 1:
-            where = ", ".join(f"{parent} in {each.number}" for parent, each in list(found.items())[:5])
-            text = f"the tasks are in different partitions ({where}): a task depends on tasks of one partition only"
-            raise Refusal(refusals.NO_PARENT, text)
-        return next(iter(found.values()), None)
+        number = the_only({parent: self.locate(parent).number for parent in parents_in(tasks)})
+        return None if number is None else self.members[number]
 
 
-def _parents_of(tasks: Collection[Any]) -> Iterator[str]:
-    for task in tasks:
-        parents = task.get("depends_on") if isinstance(task, dict) else None
-        for parent in parents if isinstance(parents, list) else ():
-            said = parent.get("task_id") if isinstance(parent, dict) else parent
-            if isinstance(said, str):
-                yield said
-
-
-def _text(body: Any, name: str) -> str | None:
-    value = body.get(name) if isinstance(body, dict) else None
-    return value if isinstance(value, str) else None
+def _field(body: Any, name: str) -> Any:
+    return body.get(name) if isinstance(body, dict) else None

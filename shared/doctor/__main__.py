@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from taskqueue.shared.config.settings import load_or_exit
 from taskqueue.shared.doctor import Finding, Level, examine, worst
@@ -25,8 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args(arguments)
     settings = load_or_exit()
-    with connect(settings.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
-        findings = examine(settings, redis)
+    findings: list[Finding] = []
+    for number, each in settings.partitions.items():
+        with connect(each.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
+            found = examine(each, redis)
+        several = len(settings.partitions) > 1
+        findings += [replace(one, check=f"partition {number}: {one.check}") for one in found] if several else found
     try:
         print(as_json(findings) if wanted.json else as_text(findings), flush=True)
     except BrokenPipeError:

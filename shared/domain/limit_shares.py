@@ -33,9 +33,9 @@ def slots_for(use: Mapping[int, Use], concurrency: int, turn: int) -> dict[int, 
     wanted = {number: concurrency if use[number].waits else use[number].running for number in order}
     found = dict.fromkeys(order, 0)
     left = concurrency
-    while left and (hungry := [number for number in order if found[number] < wanted[number]]):
-        each = max(1, left // len(hungry))
-        for number in hungry:
+    while left and (in_need := [number for number in order if found[number] < wanted[number]]):
+        each = max(1, left // len(in_need))
+        for number in in_need:
             more = min(each, wanted[number] - found[number], left)
             found[number] += more
             left -= more
@@ -51,15 +51,15 @@ def slots_for(use: Mapping[int, Use], concurrency: int, turn: int) -> dict[int, 
 
 def parts_for(use: Mapping[int, Use], burst: float, turn: int) -> dict[int, int]:
     """Returns which part of the rate each partition should have, in millionths."""
-    hungry = [number for number in sorted(use) if use[number].waits]
-    if not hungry:
+    in_need = [number for number in sorted(use) if use[number].waits]
+    if not in_need:
         if WHOLE // 2 <= sum(each.part for each in use.values()) <= WHOLE:
             return {number: each.part for number, each in use.items()}
-        hungry = sorted(use)
-    most = len(hungry)
+        in_need = sorted(use)
+    most = len(in_need)
     while most > 1 and burst * (WHOLE // most) < WHOLE:
         most -= 1
-    served = _rotated(hungry, turn)[:most] if len(hungry) > most else hungry
+    served = _rotated(in_need, turn)[:most] if len(in_need) > most else in_need
     return {number: WHOLE // len(served) if number in served else 0 for number in use}
 
 

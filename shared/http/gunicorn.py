@@ -13,12 +13,9 @@ from gunicorn.glogging import Logger
 
 from taskqueue.shared.config.settings import Settings, exit_with
 from taskqueue.shared.http import bind
-from taskqueue.shared.redis.client import connect_for
 
 if TYPE_CHECKING:
     import socket
-
-    from redis import Redis
 
 
 def require_authentication(settings: Settings, *, missing: str, remedy: str) -> None:
@@ -38,10 +35,6 @@ class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
         self.settings = settings
         self.listener = listener
         super().__init__()
-
-    def connect(self, name: str) -> Redis:
-        """Returns a Redis client for the serving process, configured by the settings."""
-        return connect_for(self.settings, name)
 
     def configure(self, **options: Any) -> None:
         """Sets the options of gunicorn: the shared ones and those given."""

@@ -71,7 +71,7 @@ def keys_of(redis: Redis) -> Keys:
 
 def mark_of(redis: Redis) -> str:
     """Returns what the ids end with that are made in the partition which a client belongs to."""
-    return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition", "0")))
+    return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition") or 0))
 
 
 def is_partition(redis: Redis) -> bool:

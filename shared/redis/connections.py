@@ -95,10 +95,9 @@ def anything_sent() -> bool:
 class _Guarded(_Base):
     """Base of all our connections."""
 
-    def __init__(
-        self, *, check_format: bool = True, key_prefix: str = "", partition: str = "0", **options: Any
-    ) -> None:
-        """`partition` is not used by a connection: `client.mark_of` reads it from the options of a pool."""
+    def __init__(self, *, check_format: bool = True, key_prefix: str = "", partition: str = "", **options: Any) -> None:
+        self._partition = partition
+        self._partition_key = with_prefix(key_prefix).PARTITION
         self._check_format = check_format
         self._format_key = with_prefix(key_prefix).FORMAT
         self._greeting = False
@@ -123,6 +122,8 @@ class _Guarded(_Base):
         """Checks that the server can be used. Raises ConnectionError otherwise."""
         if self._check_format:
             _agree_on_format(self, self._format_key)
+        if self._check_format and self._partition:
+            _agree_on_partition(self, self._partition_key, self._partition)
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -164,6 +165,24 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
         raise ForeignFormat(verdict.refusal)
     if verdict.raise_it:
         connection.ask("EVAL", schema_version.RAISE, 1, key, schema_version.FORMAT)
+
+
+def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
+    """Refuses a server whose store belongs to another place in REDIS_PARTITIONS: ids name that place for ever."""
+    try:
+        found = connection.ask("GET", key)
+        if found is None:
+            connection.ask("SET", key, number, "NX")
+            found = connection.ask("GET", key)
+    except OutOfMemoryError:
+        return
+    stored = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+    if stored != number:
+        raise ForeignFormat(
+            f"this server is partition {stored[:20]} of its system, and REDIS_PARTITIONS names it as partition "
+            f"{number}: "
+            "give each address its former place; one that was removed leaves an empty place"
+        )
 
 
 class _ThroughSentinels(_Guarded):

@@ -150,6 +150,9 @@ class Keys:
     FORMAT = _Key("taskqueue:format")
     """string, owner: every new connection; permanent. The schema version (schema_version.py)."""
 
+    PARTITION = _Key("taskqueue:partition")
+    """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""
+
     NOTHING = _Key("taskqueue:nothing")
     """any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
 

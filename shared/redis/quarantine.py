@@ -94,6 +94,7 @@ def single(keys: Keys) -> Mapping[str, str]:
         keys.DASHBOARD_SECRET: "string",
         keys.SUBMISSION_CHECK: "string",
         keys.PAYLOAD_STORE: "string",
+        keys.PARTITION: "string",
         keys.RQ_SUSPENDED: "string",
     }
 

@@ -9,12 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.direct import Draft, Submission
-from taskqueue.shared.submission.many import chunks_of, drafts_of, submit_chunk
+from taskqueue.shared.submission.many import Group, NewSubmission, chunks_of, groups_of, in_order, submit_chunk
 from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.pipeline import Pipeline
+from taskqueue.shared.submission.placement import Submissions
 from taskqueue.shared.submission.problems import Problem
 from taskqueue.shared.submission.queue import (
     BRIEF,
@@ -52,8 +53,10 @@ class AsyncQueue:
         self._open()
 
     def _open(self) -> None:
-        self._submission = Submission(self.settings)
-        self._pipeline = Pipeline(self._submission.scripts.call_many_accepted)
+        self._submissions = Submissions(self.settings)
+        self._pipelines = {
+            each: Pipeline(each.scripts.call_many_accepted) for each in self._submissions.by_number.values()
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,56 +68,69 @@ class AsyncQueue:
 
     async def close(self) -> None:
         """Waits for submissions in flight and closes all connections."""
-        await asyncio.to_thread(self._pipeline.close)
-        await asyncio.to_thread(self._submission.close)
+        for each in self._pipelines.values():
+            await asyncio.to_thread(each.close)
+        await asyncio.to_thread(self._submissions.close)
 
     async def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Accepted:
         """Submits a task, as `Queue.submit` does. A submission that is cancelled may have been stored."""
-        submission, begun = self.submission, time.perf_counter()
-
-        async def drafted() -> Draft:
-            return submission.draft(task_type, data, idempotency_key, options)
-
+        begun = time.perf_counter()
+        note_what_is_sent()
         try:
-            draft = await self._retried(drafted, BRIEF)
-            accepted = await self._retried(partial(self._submit, submission, draft), BRIEF)
+            new = NewSubmission(self.submissions, task_type, data, idempotency_key, options)
+
+            async def draft() -> None:
+                new.draft()
+
+            await self._retried(draft, BRIEF)
+            accepted = await self._retried(partial(self._submit, new), BRIEF)
         except Exception as error:
             record(begun, (error,))
             raise
         record(begun, (accepted,))
         return accepted
 
-    async def _submit(self, submission: Submission, draft: Draft) -> Accepted:
-        if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
-            return first
-        if submission.payloads.is_large(draft.text):
-            await asyncio.to_thread(submission.keep, draft)
-        return await self._pipeline.run(submission.steps(draft))
+    async def _submit(self, new: NewSubmission) -> Accepted:
+        submission, draft = new.submission, new.drafted
+        try:
+            if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
+                return first
+            if submission.payloads.is_large(draft.text):
+                await asyncio.to_thread(submission.keep, draft)
+            return await self._pipelines[submission].run(submission.steps(draft))
+        except Exception as error:
+            new.after(error)
+            raise
 
     async def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[Accepted | Problem]:
         """Submits tasks, as `Queue.submit_many` does."""
-        submission, begun = self.submission, time.perf_counter()
-        drafts, outcomes = drafts_of(submission, tasks), list[Accepted | Problem]()
-        try:
-            for chunk in chunks_of(drafts):
-                outcomes += await self._in_thread(partial(submit_chunk, submission, chunk), BRIEF)
-        except Problem as problem:
-            outcomes += [problem] * (len(drafts) - len(outcomes))
+        begun = time.perf_counter()
+        groups = groups_of(self.submissions, tasks)
+        outcomes = in_order(groups, [await self._outcomes(group) for group in groups])
         record(begun, outcomes)
+        return outcomes
+
+    async def _outcomes(self, group: Group) -> list[Accepted | Problem]:
+        outcomes: list[Accepted | Problem] = []
+        try:
+            for chunk in chunks_of(group.drafts):
+                outcomes += await self._in_thread(partial(submit_chunk, group.submission, chunk), BRIEF)
+        except Problem as problem:
+            outcomes += [problem] * (len(group.drafts) - len(outcomes))
         return outcomes
 
     async def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""
-        return await self._in_thread(partial(self.submission.get, task_id), BRIEF)
+        return await self._in_thread(lambda: self.submissions.of(task_id).get(task_id), BRIEF)
 
     async def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
         """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
         limit = plain({"timeout": timeout}).get("timeout")
         begun = self.clock()
         while True:
-            found = await self._in_thread(partial(self.submission.ended, task_id, 0.0), LASTING)
+            found = await self._in_thread(lambda: self.submissions.of(task_id).ended(task_id, 0.0), LASTING)
             if isinstance(found, Ended):
                 return found
             waited = self.clock() - begun
@@ -129,14 +145,14 @@ class AsyncQueue:
 
     async def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
-        return await self._in_thread(partial(self.submission.cancel, task_id, reason), BRIEF)
+        return await self._in_thread(lambda: self.submissions.of(task_id).cancel(task_id, reason), BRIEF)
 
     @property
-    def submission(self) -> Submission:
-        """Returns the stores and caches of this process."""
-        if self._submission.is_of_parent():
+    def submissions(self) -> Submissions:
+        """Returns the stores and caches of this process, for each partition."""
+        if self._submissions.is_of_parent():
             self._open()
-        return self._submission
+        return self._submissions
 
     async def _in_thread(self, call: Callable[[], T], seconds: float) -> T:
         return await self._retried(partial(asyncio.to_thread, call), seconds)

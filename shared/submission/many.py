@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.connections import anything_sent
+from taskqueue.shared.redis.errors import translation
 from taskqueue.shared.stores.queues import CHUNK
 from taskqueue.shared.submission.answers import Accepted
 from taskqueue.shared.submission.direct import Draft, Submission
+from taskqueue.shared.submission.placement import Submissions
 from taskqueue.shared.submission.problems import Problem
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.retries import problem_of
@@ -20,9 +25,67 @@ Outcome: TypeAlias = Accepted | Problem
 """What became of one task."""
 
 
-def drafts_of(submission: Submission, tasks: Iterable[Mapping[str, Any]]) -> list[Draft | Problem]:
-    """Returns tasks as drafts. Raises TypeError or ValueError for what is not a task, or what JSON lacks."""
-    return [_draft(submission, task) for task in tasks]
+class NewSubmission:
+    """A task on its way: nothing may tie it to a partition, and then it goes elsewhere where that one is away."""
+
+    def __init__(
+        self, submissions: Submissions, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]
+    ) -> None:
+        self.submissions = submissions
+        self.given = (task_type, data, key, options)
+        tied = submissions.tied(task_type, key, options)
+        self.is_free = tied is None
+        self.submission = tied or submissions.free()
+        self.drafted: Draft
+
+    def draft(self) -> None:
+        """Reads it. Raises Refusal, TypeError and ValueError."""
+        self.drafted = self.submission.draft(*self.given)
+
+    def after(self, error: Exception) -> None:
+        """Handles an error: the next try of a task that was not sent goes to another partition."""
+        away = isinstance(error, StoreUnavailable) or translation(error) is not None
+        if self.is_free and away and not anything_sent():
+            self.submissions.avoid(self.submission)
+            self.submission = self.submissions.free(but=(self.submission,))
+            self.draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Tasks of one call that go to the same partition, with their places in the call."""
+
+    submission: Submission
+    places: list[int]
+    drafts: list[Draft | Problem]
+
+
+def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:
+    """Returns tasks as drafts, by partition.
+
+    Raises TypeError or ValueError for what is not a task, or what JSON lacks.
+    """
+    groups: dict[int, Group] = {}
+    free = submissions.free()
+    for at, task in enumerate(tasks):
+        submission, refusal = free, None
+        if isinstance(task, Mapping):
+            try:
+                submission = submissions.tied(str(task.get("type")), None, task) or free
+            except Refusal as error:
+                refusal = problem_of(error)
+        group = groups.setdefault(id(submission), Group(submission, [], []))
+        group.places.append(at)
+        group.drafts.append(refusal or _draft(submission, task))
+    return list(groups.values())
+
+
+def in_order(groups: Sequence[Group], outcomes: Sequence[Sequence[Outcome]]) -> list[Outcome]:
+    """Returns the outcomes of groups in the order of the call."""
+    found: dict[int, Outcome] = {}
+    for group, of_group in zip(groups, outcomes, strict=True):
+        found.update(zip(group.places, of_group, strict=True))
+    return [found[at] for at in sorted(found)]
 
 
 def chunks_of(drafts: Sequence[Draft | Problem]) -> Iterator[Sequence[Draft | Problem]]:

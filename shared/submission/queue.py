@@ -15,10 +15,10 @@ from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.direct import Submission
-from taskqueue.shared.submission.many import chunks_of, drafts_of, submit_chunk
+from taskqueue.shared.submission.many import Group, NewSubmission, chunks_of, groups_of, in_order, submit_chunk
 from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
+from taskqueue.shared.submission.placement import Submissions
 from taskqueue.shared.submission.problems import NotInTime, Problem, TaskFailed
 from taskqueue.shared.submission.retries import Retries
 
@@ -30,7 +30,7 @@ STEP = 30.0
 
 
 class Queue:
-    """Submits tasks to the Redis server at `url` (else REDIS_URL), as a gateway on it would. Thread-safe.
+    """Submits tasks to the Redis server at `url` (else REDIS_URL or REDIS_PARTITIONS), as a gateway would. Thread-safe.
 
     Settings are those of the gateway, from the environment and CONFIG_FILE; keyword arguments override them by name, as
     in `Queue(url, default_priority="high")`. A submission is retried for `patience` seconds while Redis is unavailable
@@ -51,7 +51,7 @@ class Queue:
         self.patience = patience
         self.sleep = sleep
         self.clock = clock
-        self._submission = Submission(self.settings)
+        self._submissions = Submissions(self.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +63,7 @@ class Queue:
 
     def close(self) -> None:
         """Closes all idle connections."""
-        self._submission.close()
+        self._submissions.close()
 
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
@@ -74,16 +74,24 @@ class Queue:
         submission made again, directly or over HTTP, returns the first task. Raises TypeError or ValueError for data
         that JSON lacks.
         """
-        submission, begun = self.submission, time.perf_counter()
+        begun = time.perf_counter()
         note_what_is_sent()
         try:
-            draft = self._retried(partial(submission.draft, task_type, data, idempotency_key, options), BRIEF)
-            accepted = self._retried(partial(submission.submit, draft), BRIEF)
+            new = NewSubmission(self.submissions, task_type, data, idempotency_key, options)
+            self._retried(new.draft, BRIEF)
+            accepted = self._retried(partial(self._submit, new), BRIEF)
         except Exception as error:
             record(begun, (error,))
             raise
         record(begun, (accepted,))
         return accepted
+
+    def _submit(self, new: NewSubmission) -> Accepted:
+        try:
+            return new.submission.submit(new.drafted)
+        except Exception as error:
+            new.after(error)
+            raise
 
     def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[Accepted | Problem]:
         """Submits tasks, as `new_task` returns them, some hundred in each round trip.
@@ -92,20 +100,25 @@ class Queue:
         unavailable, the tasks from there on have that Problem, and the first 250 of them may have been stored. Raises
         TypeError or ValueError for what is not a task or what JSON lacks; then nothing was stored.
         """
-        submission, begun = self.submission, time.perf_counter()
-        drafts, outcomes = drafts_of(submission, tasks), list[Accepted | Problem]()
+        begun = time.perf_counter()
+        groups = groups_of(self.submissions, tasks)
         note_what_is_sent()
-        try:
-            for chunk in chunks_of(drafts):
-                outcomes += self._retried(partial(submit_chunk, submission, chunk), BRIEF)
-        except Problem as problem:
-            outcomes += [problem] * (len(drafts) - len(outcomes))
+        outcomes = in_order(groups, [self._outcomes(group) for group in groups])
         record(begun, outcomes)
+        return outcomes
+
+    def _outcomes(self, group: Group) -> list[Accepted | Problem]:
+        outcomes: list[Accepted | Problem] = []
+        try:
+            for chunk in chunks_of(group.drafts):
+                outcomes += self._retried(partial(submit_chunk, group.submission, chunk), BRIEF)
+        except Problem as problem:
+            outcomes += [problem] * (len(group.drafts) - len(outcomes))
         return outcomes
 
     def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""
-        return self._retried(partial(self.submission.get, task_id), BRIEF)
+        return self._retried(lambda: self.submissions.of(task_id).get(task_id), BRIEF)
 
     def wait(self, task_id: str, timeout: Seconds | None = None) -> Ended:
         """Waits for the end of a task; without `timeout` (seconds), indefinitely. Raises NotInTime or NotFound."""
@@ -113,11 +126,14 @@ class Queue:
         end = None if limit is None else self.clock() + limit
         while True:
             left = STEP if end is None else max(0.0, min(STEP, end - self.clock()))
-            found = self._retried(partial(self.submission.ended, task_id, left), LASTING)
+            found = self._retried(partial(self._ended, task_id, left), LASTING)
             if isinstance(found, Ended):
                 return found
             if end is not None and self.clock() >= end:
                 raise not_in_time(task_id, limit, found)
+
+    def _ended(self, task_id: str, seconds: float) -> Ended | TaskState:
+        return self.submissions.of(task_id).ended(task_id, seconds)
 
     def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
         """Waits for a task and returns its result. Raises TaskFailed if it did not complete, or NotInTime."""
@@ -125,14 +141,14 @@ class Queue:
 
     def cancel(self, task_id: str, reason: str | None = None) -> Status:
         """Cancels a task: a waiting one immediately, a running one by stopping it. Raises Conflict if it has ended."""
-        return self._retried(partial(self.submission.cancel, task_id, reason), BRIEF)
+        return self._retried(lambda: self.submissions.of(task_id).cancel(task_id, reason), BRIEF)
 
     @property
-    def submission(self) -> Submission:
-        """Returns the stores and caches of this process."""
-        if self._submission.is_of_parent():
-            self._submission = Submission(self.settings)
-        return self._submission
+    def submissions(self) -> Submissions:
+        """Returns the stores and caches of this process, for each partition."""
+        if self._submissions.is_of_parent():
+            self._submissions = Submissions(self.settings)
+        return self._submissions
 
     def _retried(self, call: Callable[[], T], seconds: float) -> T:
         retries: Retries | None = None
@@ -147,7 +163,7 @@ class Queue:
 
 def settings_for(url: str | None, overrides: dict[str, Any]) -> Settings:
     """Returns the settings of this process with these in their place. Raises ValueError for an invalid one."""
-    given = {**({"redis_url": url} if url else {}), **overrides}
+    given = {**({"redis_url": url, "redis_partitions": ()} if url else {}), **overrides}
     try:
         settings = load()
         return Settings.model_validate({**settings.model_dump(), **given}) if given else settings

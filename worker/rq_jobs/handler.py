@@ -112,7 +112,7 @@ def watch_started_jobs(executor: ExecutorContext) -> None:
 @cache
 def _parts() -> Parts:
     settings = load()
-    connection = connect(settings.store_url, timeout=5, name="rq-job")
+    connection = connect(settings.partitions[0].store_url, timeout=5, name="rq-job")
     return Parts(connection, Allowed(settings.rq_allow, pickles=settings.rq_pickle), StartedJobs())
 
 

@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Gives all jobs back, says what became of them, and returns 1 when something remains."""
     settings = load_or_exit()
     name_rq_keys(settings.key_prefix)
-    with connect(settings.store_url, name="rq-return") as redis:
+    with connect(settings.partitions[0].store_url, name="rq-return") as redis:
         way = WayBack(Scripts(redis))
         try:
             with translated():

@@ -87,8 +87,9 @@ def test_a_bound_of_connections_is_enough_for_every_call(make_queue: MakeQueue, 
 def test_connections_that_were_cut_while_idle_cost_one_try_together(submitter_url: str, redis_client: Redis) -> None:
     pauses: list[float] = []
     with Queue(submitter_url, sleep=pauses.append) as queue:
-        held = [queue.submission.redis.connection_pool.get_connection() for _ in range(10)]
-        queue.submission.scripts._idle.extend(held)
+        submission = queue.submissions.free()
+        held = [submission.redis.connection_pool.get_connection() for _ in range(10)]
+        submission.scripts._idle.extend(held)
         task = queue.submit("process", 1)
         for act in (lambda: queue.submit("process", 2), lambda: queue.cancel(task.task_id)):
             redis_client.client_kill_filter(_type="normal", skipme=True)

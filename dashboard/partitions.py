@@ -1,0 +1,147 @@
+"""The dashboard of a system with several partitions: an app for each, and the choice between them.
+
+A page about a task, a batch or a bulk action is served by the partition that its id names; every other page by the one
+that the browser has chosen last, in a cookie. Sign-in and personal keys are in the first partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from taskqueue.dashboard.app import create_app
+from taskqueue.dashboard.pages.partitions import OF_ID
+from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import connect_for, keys_of
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse
+
+    from flask import Flask
+    from redis import Redis
+
+    from taskqueue.dashboard.auth.users import Users
+    from taskqueue.dashboard.context import PageContext
+    from taskqueue.dashboard.overview import Snapshot
+    from taskqueue.shared.config.settings import Settings
+
+COOKIE = "taskqueue_partition"
+_CHOICE = re.compile(r"/partitions/(\d{1,4})")
+Environ = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition, as the overview of all of them shows it; without a snapshot when it does not answer."""
+
+    number: int
+    url: str
+    now: Snapshot | None
+    trouble: str = ""
+
+
+class Partitions:
+    """The apps of all partitions."""
+
+    def __init__(self, apps: Mapping[int, Flask]) -> None:
+        self.apps = apps
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(self.apps)
+
+    def context(self, number: int) -> PageContext:
+        """Returns what the pages of a partition read from."""
+        found: PageContext = self.apps[number].extensions["page_context"]
+        return found
+
+    def look(self) -> list[PartitionState]:
+        """Returns the state of every partition."""
+        return [self._state(number) for number in self.apps]
+
+    def _state(self, number: int) -> PartitionState:
+        own = self.context(number)
+        url = _shown(own.settings)
+        try:
+            return PartitionState(number=number, url=url, now=own.queries.snapshot())
+        except StoreUnavailable as error:
+            return PartitionState(number=number, url=url, now=None, trouble=str(error))
+
+    def locate(self, task_id: str) -> int | None:
+        """Returns the partition of an id. One that names none is looked for; None when it is in none of them."""
+        number = partition_of_id(task_id)
+        if number in self.apps:
+            return number
+        for each in self.apps:
+            redis: Redis = self.context(each).stores.redis
+            keys = keys_of(redis)
+            try:
+                if redis.exists(keys.rq_job(task_id), keys.deleted(task_id), keys.batch(task_id), keys.bulk(task_id)):
+                    return each
+            except (RedisError, OSError):
+                continue
+        return None
+
+
+def _shown(settings: Settings) -> str:
+    from taskqueue.shared.config.redis_address import without_password
+
+    return without_password(settings.store_url)
+
+
+class PartitionedDashboard:
+    """The WSGI app that passes each request to the app of one partition."""
+
+    def __init__(self, settings: Settings, users: Users) -> None:
+        clients = {number: connect_for(own, "dashboard") for number, own in settings.partitions.items()}
+        accounts = clients[min(clients)]
+        self.partitions = Partitions(
+            {
+                number: create_app(own, clients[number], users, accounts=accounts)
+                for number, own in settings.partitions.items()
+            }
+        )
+        for number, app in self.partitions.apps.items():
+            app.extensions["partitions"] = self.partitions
+            app.extensions["partition"] = number
+        self.config = self.partitions.apps[min(clients)].config
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        chosen, number = _cookie(environ), None
+        path = environ.get("PATH_INFO", "/")
+        if of_id := OF_ID.fullmatch(path):
+            number = self.partitions.locate(of_id[1])
+        elif (choice := _CHOICE.fullmatch(path)) and int(choice[1]) in self.partitions.apps:
+            number = int(choice[1])
+        if number is None and chosen in self.partitions.apps:
+            number = chosen
+        found = self._first() if number is None else number
+        noted = start_response if found == chosen else _noting(start_response, found)
+        return self.partitions.apps[found](environ, noted)
+
+    def _first(self) -> int:
+        """Returns the first partition that answers."""
+        states = self.partitions.look()
+        return next((each.number for each in states if each.now), states[0].number)
+
+
+def _cookie(environ: Environ) -> int | None:
+    try:
+        said = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return int(said.value) if said is not None and said.value.isdecimal() and len(said.value) < 5 else None
+
+
+def _noting(start_response: StartResponse, number: int) -> StartResponse:
+    def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
+        cookie = ("Set-Cookie", f"{COOKIE}={number}; Path=/; SameSite=Lax; HttpOnly")
+        return start_response(status, [*headers, cookie], *more)
+
+    return start

@@ -1,0 +1,105 @@
+"""Systems with three partitions: on one server by its databases, or on three servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from werkzeug.test import Client
+
+from taskqueue.gateway.app import create_router
+from taskqueue.gateway.partitions.router import Router
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from tests.support.harness import System, running_system
+
+TYPES = (TaskType(name="process", schema={}), TaskType(name="mail", schema={}))
+
+
+@dataclass
+class Routed:
+    """A gateway with three partitions on the databases of one server."""
+
+    settings: Settings
+    router: Router
+    http: Client
+    scripts: dict[int, Scripts]
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Any:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.post(path, json=body or {}, headers=named)
+
+    def get(self, path: str) -> Any:
+        found: Any = self.http.get(path).json
+        return found
+
+    def submit(self, **body: Any) -> str:
+        answer = self.post("/tasks", {"type": "process", "data": 1, **body})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json["task_id"])
+
+    def submit_to(self, number: int, **body: Any) -> str:
+        """Submits a task that goes to this partition, as the others are away."""
+        for each in self.router.members.all.values():
+            each.answers = each.number == number
+        try:
+            return self.submit(**body)
+        finally:
+            for each in self.router.members.all.values():
+                each.answers = True
+
+
+def databases(url: str, numbers: range = range(3)) -> tuple[str, ...]:
+    """The addresses of databases of one server."""
+    return tuple(f"{url.removesuffix('/0')}/{number}" for number in numbers)
+
+
+@pytest.fixture
+def routed(redis_client: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
+    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    settings = Settings(redis_partitions=databases(redis_url))
+    with ExitStack() as stack:
+        scripts = {
+            number: Scripts(stack.enter_context(connect(own.store_url))) for number, own in settings.partitions.items()
+        }
+        for each in scripts.values():
+            TaskTypes(each.redis).publish(TYPES)
+        router = create_router(settings)
+        yield Routed(settings, router, Client(router), scripts)
+
+
+@dataclass
+class Servers:
+    """Three servers, and a system with a partition on each."""
+
+    servers: list[EmbeddedRedis]
+    system: System
+
+    def kill(self, number: int) -> None:
+        self.servers[number].kill()
+
+    def start(self, number: int) -> None:
+        self.servers[number].start()
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def three_servers(tmp_path: Path) -> Iterator[Servers]:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(EmbeddedRedis(data_dir=tmp_path / f"redis-{at}")) for at in range(3)]
+        client = stack.enter_context(connect(servers[0].url))
+        (tmp_path / "logs").mkdir()
+        addresses = ",".join(each.url for each in servers)
+        system = stack.enter_context(
+            running_system(client, "", tmp_path / "logs", REDIS_URL="", REDIS_PARTITIONS=addresses)
+        )
+        yield Servers(servers, system)

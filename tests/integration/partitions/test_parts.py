@@ -1,0 +1,172 @@
+"""Workers, housekeepers and direct submission with three servers, of which one goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from taskqueue import AsyncQueue, Queue, new_task
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.redis.client import connect, text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.workers import NO_TYPES
+from taskqueue.shared.submission.problems import Problem
+from tests.integration.partitions.conftest import Servers
+from tests.support.harness import wait_until
+
+
+def place(task_id: str) -> int:
+    return partition_of_id(task_id) or 0
+
+
+def queue_of(servers: Servers, **about: Any) -> Queue:
+    return Queue(redis_partitions=tuple(each.url for each in servers.servers), redis_timeout=0.7, **about)
+
+
+def types_known(servers: Servers) -> bool:
+    for number, each in enumerate(servers.servers):
+        with connect(f"{each.url}?partition={number}") as redis:
+            if not {*redis.hvals(Scripts(redis).keys.TYPES_OF)} - {NO_TYPES.encode()}:
+                return False
+    return True
+
+
+def test_one_worker_runs_the_tasks_of_all_partitions(three_servers: Servers) -> None:
+    three_servers.system.start("worker", WORKER_EXECUTORS="2")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    with queue_of(three_servers) as queue:
+        tasks = queue.submit_many(new_task("echo", number) for number in range(9))
+        one_by_one = [queue.submit("echo", number).task_id for number in range(30)]
+        assert set(map(place, one_by_one)) == {0, 1, 2}
+        assert [queue.result(each, timeout=20) for each in one_by_one] == list(range(30))
+        assert [queue.result(each.task_id, 20) for each in tasks if not isinstance(each, Problem)] == list(range(9))
+
+
+def test_direct_submission_keeps_to_the_rules_of_the_gateway(three_servers: Servers) -> None:
+    three_servers.system.start("worker", WORKER_EXECUTORS="1")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    with queue_of(three_servers) as queue:
+        for key in "abcdef":
+            first = queue.submit("echo", 1, idempotency_key=key)
+            assert queue.submit("echo", 1, idempotency_key=key).task_id == first.task_id
+            child = queue.submit("echo", 2, depends_on=[{"task_id": first.task_id}])
+            assert place(child.task_id) == place(first.task_id)
+            held = queue.submit("echo", 3, unique_key=f"{key}-held", delay=60)
+            again = queue.submit("echo", 3, unique_key=f"{key}-held", on_conflict="existing")
+            assert again.task_id == held.task_id
+            assert queue.cancel(held.task_id).status == "cancelled"
+
+    async def submit() -> list[Any]:
+        addresses = tuple(each.url for each in three_servers.servers)
+        async with AsyncQueue(redis_partitions=addresses) as queue:
+            tasks = await asyncio.gather(*(queue.submit("echo", number) for number in range(20)))
+            assert {place(each.task_id) for each in tasks} == {0, 1, 2}
+            return [await queue.result(each.task_id, 20) for each in tasks]
+
+    assert asyncio.run(submit()) == list(range(20))
+
+
+def test_a_partition_that_is_away_costs_only_its_own_tasks(three_servers: Servers, tmp_path: Path) -> None:
+    system = three_servers.system
+    worker = system.start("worker", WORKER_EXECUTORS="4")
+    system.start("housekeeper")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    with queue_of(three_servers, patience=5) as queue:
+        notes = tmp_path / "notes"
+        held = [queue.submit("note", {"file": str(notes), "text": str(at), "seconds": 2}).task_id for at in range(4)]
+        wait_until(notes.exists, "they run")
+        three_servers.kill(1)
+        begun = time.monotonic()
+        others = [queue.submit("echo", number) for number in range(50)]
+        assert {place(each.task_id) for each in others} == {0, 2}
+        for task in others:
+            queue.result(task.task_id, timeout=20)
+        assert time.monotonic() - begun < 15
+        three_servers.start(1)
+        for each in held:
+            queue.result(each, timeout=30)
+        assert queue.result(queue.submit("echo", 1).task_id, timeout=20) == 1
+        wait_until(lambda: 1 in {place(queue.submit("echo", 0).task_id) for _ in range(9)}, "it gets tasks again")
+    assert {"0", "1", "2", "3"} <= set(notes.read_text().split())
+    assert worker.poll() is None
+
+
+def test_a_partition_that_hangs_delays_the_others_once(three_servers: Servers) -> None:
+    system = three_servers.system
+    system.start("worker", WORKER_EXECUTORS="2")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    pid = three_servers.servers[2].pid or 0
+    with queue_of(three_servers, patience=5) as queue:
+        queue.result(queue.submit("echo", 0).task_id, timeout=20)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: place(queue.submit("echo", 0).task_id) != 2, "one goes elsewhere")
+            time.sleep(3)
+            waits = []
+            for number in range(30):
+                begun = time.monotonic()
+                task = queue.submit("echo", number)
+                if place(task.task_id) != 2:
+                    queue.result(task.task_id, timeout=20)
+                    waits.append(time.monotonic() - begun)
+            assert sorted(waits)[len(waits) * 9 // 10] < 1.5
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_worker_stops_in_order_while_a_partition_is_away(three_servers: Servers) -> None:
+    worker = three_servers.system.start("worker", WORKER_EXECUTORS="1")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    three_servers.kill(2)
+    time.sleep(1)
+    worker.terminate()
+    assert worker.wait(15) == 0
+
+
+def test_steps_are_stored_in_the_partition_of_their_task(three_servers: Servers, tmp_path: Path) -> None:
+    system = three_servers.system
+    system.start("worker", WORKER_EXECUTORS="1", TASK_MODULES="tests.support.handlers_children")
+    system.start("housekeeper")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    with ExitStack() as stack, queue_of(three_servers) as queue:
+        stores = [Scripts(stack.enter_context(connect(each.url))) for each in three_servers.servers]
+        done = set()
+        for _ in range(40):
+            folder = tmp_path / f"flow-{len(list(tmp_path.iterdir()))}"
+            folder.mkdir()
+            task = queue.submit("family", {"folder": str(folder), "many": 2})
+            queue.wait(task.task_id, timeout=30)
+            assert queue.get(task.task_id).status == "completed", queue.get(task.task_id)
+            for scripts in stores:
+                children = scripts.redis.keys("rq:job:*")
+                assert {place(text(each).removeprefix("rq:job:")) for each in children} <= {stores.index(scripts)}
+            done.add(place(task.task_id))
+            if done == {0, 1, 2}:
+                return
+    raise AssertionError(f"only in {done}")
+
+
+def test_a_schedule_of_the_file_is_in_one_partition(three_servers: Servers, tmp_path: Path) -> None:
+    system = three_servers.system
+    file = tmp_path / "settings.yml"
+    names = [f"every-{number}" for number in range(6)]
+    entries = {name: {"type": "noop", "interval": 1} for name in names}
+    file.write_text(json.dumps({"schedules": entries}))
+    system.start("worker", WORKER_EXECUTORS="1")
+    system.start("housekeeper", CONFIG_FILE=str(file))
+    settings = Settings(redis_partitions=tuple(each.url for each in three_servers.servers))
+    with ExitStack() as stack:
+        all_scripts = [Scripts(stack.enter_context(connect(own.store_url))) for own in settings.partitions.values()]
+
+        def homes() -> list[int]:
+            return [sum(bool(each.redis.exists(each.keys.schedule(name))) for each in all_scripts) for name in names]
+
+        wait_until(lambda: homes() == [1] * 6, "each is in one partition")
+        wait_until(lambda: all(each.redis.zcard(each.keys.TASKS) for each in all_scripts), "all of them fire")
