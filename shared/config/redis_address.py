@@ -1,10 +1,12 @@
-"""Parses the address of Redis: a server, or sentinels that know the current master."""
+"""Parses the address of Redis: a server, sentinels that know the current master, or the nodes of a cluster."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from taskqueue.shared.domain.partition import MOST_PARTITIONS
 
 SENTINEL_PORT = 26379
 PREFIX_LONGEST = 64
@@ -17,16 +19,22 @@ KINDS = {
     "unix": "unix",
     "redis+sentinel": "redis",
     "rediss+sentinel": "rediss",
+    "redis+cluster": "redis",
+    "rediss+cluster": "rediss",
 }
 """Known schemes, each with the scheme of a single server behind it."""
+CLUSTER_PORT = 6379
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address of Redis. With sentinels the host in `url` is a placeholder: they name the master."""
+    """The address of Redis. With sentinels or a cluster the host in `url` is a placeholder: they name the master."""
 
     url: str
+    nodes: tuple[tuple[str, int], ...] = ()
+    """Nodes of a cluster; the master of the partition is the one that has the slot of its `key_prefix`."""
+    key_prefix: str = ""
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
     sentinel_username: str | None = None
@@ -40,8 +48,9 @@ class Address:
 def read_address(url: str) -> Address:
     """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
-    The option `key_prefix` of the address is the prefix of all keys. Raises ValueError with the expected form, without
-    showing what may be a password.
+    A partition of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={tq0}`. The option `key_prefix`
+    of an address is the prefix of all keys. Raises ValueError with the expected form, without showing what may be a
+    password.
     """
     parts = _split(url)
     if parts.scheme not in KINDS:
@@ -54,6 +63,8 @@ def read_address(url: str) -> Address:
         _check_port(parts)
         return Address(url=url)
     secret, at, hosts = parts.netloc.rpartition("@")
+    if parts.scheme.endswith("+cluster"):
+        return _cluster(parts, f"{secret}{at}", hosts)
     service, _, database = parts.path.strip("/").partition("/")
     if not service or not hosts or not (database.isdecimal() or not database):
         raise ValueError(f"must look like {parts.scheme}://[user:password@]host:26379,host:26379/service[/database]")
@@ -67,6 +78,39 @@ def read_address(url: str) -> Address:
         sentinel_username=options.get("sentinel_username"),
         sentinel_password=options.get("sentinel_password"),
     )
+
+
+def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
+    if not hosts or parts.path.strip("/"):
+        raise ValueError(f"must look like {parts.scheme}://[user:password@]host:6379,host:6379?partitions=24")
+    options = dict(parse_qsl(parts.query))
+    many = options.pop("partitions", "1" if "partition" in options else "")
+    if not many.isdecimal() or not 1 <= int(many) <= MOST_PARTITIONS:
+        text = f"needs ?partitions= with a number from 1 to {MOST_PARTITIONS}, such as 24: it can grow, not shrink"
+        raise ValueError(text)
+    query = f"?{urlencode(options)}" if options else ""
+    return Address(
+        url=f"{KINDS[parts.scheme]}://{secret}cluster/0{query}",
+        nodes=tuple(_host_and_port(each, CLUSTER_PORT) for each in hosts.split(",")),
+        key_prefix=options.get("key_prefix", ""),
+    )
+
+
+def partitions_of_cluster(url: str, key_prefix: str) -> list[str]:
+    """Returns the addresses of the partitions of a cluster; none for another address, such as one of these.
+
+    The keys of each are behind `{tqN}`, so that they are in one slot and scripts can use all of them.
+    """
+    parts = _split(url)
+    if not parts.scheme.endswith("+cluster"):
+        return []
+    options = dict(parse_qsl(parts.query))
+    if "partition" in options:
+        return []  # it is one of them
+    many, outer = int(options.pop("partitions", "1")), options.pop("key_prefix", key_prefix)
+    own = (f"{outer}:{{tq{number}}}" if outer else f"{{tq{number}}}" for number in range(many))
+    bare = f"{parts.scheme}://{parts.netloc}"
+    return [f"{bare}?{urlencode({**options, 'key_prefix': prefix})}" for prefix in own]
 
 
 def check_key_prefix(prefix: str) -> None:
@@ -105,8 +149,10 @@ def _key_prefix(parts: SplitResult) -> str:
 def _split(url: str) -> SplitResult:
     """Splits as `urlsplit` does, which supports IPv6 for a single host only, so sentinels are split apart."""
     scheme, _, rest = url.partition("://")
-    if not scheme.lower().endswith("+sentinel"):
+    if not scheme.lower().endswith(("+sentinel", "+cluster")):
         return urlsplit(url)
+    if "?" in rest and ("/" not in rest or rest.index("?") < rest.index("/")):
+        rest = rest.replace("?", "/?", 1)
     hosts, slash, tail = rest.partition("/")
     return urlsplit(f"{scheme}://{slash}{tail}")._replace(netloc=hosts)
 
@@ -118,9 +164,9 @@ def _check_port(parts: SplitResult) -> None:
         raise ValueError(f"has an invalid port: {str(error).lower()}") from None
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def _host_and_port(text: str, default: int = SENTINEL_PORT) -> tuple[str, int]:
     parts = urlsplit(f"//{text.strip()}")
     _check_port(parts)
     if not parts.hostname:
-        raise ValueError("has a sentinel without a host: write host:port for each")
-    return parts.hostname, parts.port or SENTINEL_PORT
+        raise ValueError("has a sentinel or a node without a host: write host:port for each")
+    return parts.hostname, parts.port or default

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from taskqueue.shared.config.redis_address import completed, without_password
+from taskqueue.shared.config.redis_address import completed, partitions_of_cluster, without_password
 from taskqueue.shared.config.values import (
     Choices,
     Executors,
@@ -71,8 +71,8 @@ class Settings(BaseModel):
     redis_url: RedisUrl = _at(
         "redis.url",
         "",
-        "Address of Redis: redis://, rediss:// (TLS), unix:// or redis+sentinel://; overrides REDIS_HOST and "
-        "REDIS_PORT.",
+        "Address of Redis: redis://, rediss:// (TLS), unix://, redis+sentinel:// or redis+cluster://; overrides "
+        "REDIS_HOST and REDIS_PORT.",
     )
     redis_partitions: Partitions = _at(
         "redis.partitions",
@@ -822,15 +822,21 @@ class Settings(BaseModel):
     @cached_property
     def partitions(self) -> Mapping[int, Settings]:
         """Returns the settings for each partition by its number; without REDIS_PARTITIONS, these are the only one's."""
-        if not self.redis_partitions:
+        addresses = self.redis_partitions or partitions_of_cluster(self.redis_url, self.key_prefix)
+        if not addresses:
             return {0: self}
+        count = sum(map(bool, addresses))
+        own = {**dict(self), "redis_partitions": (), "max_queue_length": -(-self.max_queue_length // count)}
         return {
-            number: Settings.model_construct(
-                **{**dict(self), "redis_partitions": (), "redis_url": completed(url, partition=str(number))}
-            )
-            for number, url in enumerate(self.redis_partitions)
+            number: Settings.model_construct(**{**own, "redis_url": completed(url, partition=str(number))})
+            for number, url in enumerate(addresses)
             if url
         }
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Returns whether there are partitions, be it one so far."""
+        return next(iter(self.partitions.values())) is not self
 
     @property
     def store_url(self) -> str:
@@ -838,7 +844,7 @@ class Settings(BaseModel):
 
         Raises ValueError where there are partitions: each of `partitions` has an address.
         """
-        if self.redis_partitions:
+        if self.is_partitioned:
             raise ValueError("these are the settings of several partitions, which have no common address")
         url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
         options = {"key_prefix": self.key_prefix}

@@ -44,7 +44,7 @@ def _doors(settings: Settings) -> list[Finding]:
 def _way_to_redis(settings: Settings) -> list[Finding]:
     address = read_address(settings.store_url)
     parts = urlsplit(address.url)
-    hosts = [host for host, _ in address.sentinels] or [parts.hostname or "127.0.0.1"]
+    hosts = [host for host, _ in (*address.sentinels, *address.nodes)] or [parts.hostname or "127.0.0.1"]
     if parts.scheme == "unix" or all(map(is_loopback, hosts)):
         return []
     shown, findings = without_password(settings.store_url), []

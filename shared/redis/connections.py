@@ -25,12 +25,14 @@ from redis.connection import (
     UnixDomainSocketConnection,
     parse_url,
 )
-from redis.exceptions import ConnectionError, OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import AskError, ConnectionError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
 from taskqueue.shared.config.redis_address import Address, read_address
 from taskqueue.shared.redis import schema_version
+from taskqueue.shared.redis.cluster import ClusterNodes, ClusterSlot
 from taskqueue.shared.redis.keys import with_prefix
+from taskqueue.shared.redis.refusing import Refusing
 
 if TYPE_CHECKING:
 
@@ -62,10 +64,6 @@ _REPLACED, _REPLACING = "+switch-master", "+failover-state-wait-promotion"
 """Events of a sentinel: the master changed; a replica is being promoted."""
 _REPLACING_TAKES = 10.0
 """Seconds without commands to a master that is being replaced: most changes take two."""
-
-
-class Refusing(ConnectionError):
-    """The server at the other end takes no writes, or no commands at all."""
 
 
 class ForeignFormat(Refusing):
@@ -142,9 +140,11 @@ class _Guarded(_Base):
 
 def _means_not_now(error: ResponseError) -> bool:
     """Returns whether the error passes. The driver removes known codes from the text; servers before 7.0 prefix it."""
+    if isinstance(error, AskError):  # and MovedError: another node of the cluster has the slot
+        return True
     message = str(error)
     code = error.status_code or message.partition(" ")[0]
-    return code in _NOT_NOW or any(f"-{word} " in message for word in _NOT_NOW)
+    return code in _NOT_NOW or "non local key" in message or any(f"-{word} " in message for word in _NOT_NOW)
 
 
 def _agree_on_format(connection: _Guarded, key: str) -> None:
@@ -188,7 +188,7 @@ def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
 class _ThroughSentinels(_Guarded):
     """Looks the master up at each connect, and reconnects when another connection has found a new one."""
 
-    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+    def __init__(self, *, sentinels: Sentinels | ClusterSlot, **options: Any) -> None:
         self._sentinels = sentinels
         self._settled: tuple[str, int] | None = None
         self._known: tuple[str, int] | None = None
@@ -202,7 +202,7 @@ class _ThroughSentinels(_Guarded):
     def before_use(self) -> None:
         role = self.ask("ROLE")[0]
         if role not in (b"master", "master"):
-            raise Refusing(f"the sentinels name {self.host}:{self.port} as the master, but it is still a replica")
+            raise Refusing(f"{self.host}:{self.port} is named as the master, but it is still a replica")
         super().before_use()
         self._sentinels.settle((self.host, self.port), self._known)
         self._settled = (self.host, self.port)
@@ -387,13 +387,29 @@ def make_pool(
     }
     if kind is not UnixDomainSocketConnection:
         common["socket_keepalive"] = True
-    kinds: Mapping[type, type[_Guarded]] = _SENTINEL_KINDS if address.sentinels else _KINDS
+    kinds: Mapping[type, type[_Guarded]] = _SENTINEL_KINDS if address.sentinels or address.nodes else _KINDS
     common["connection_class"] = kinds[kind]
     if address.sentinels:
         options |= {"host": "", "sentinels": _sentinels(address)}
+    elif address.nodes:
+        options |= {"host": "", "sentinels": _slot_of(address)}
     if max_connections:
         return BlockingConnectionPool(max_connections, timeout, **{**common, **options})
     return ConnectionPool(**{**common, **options})
+
+
+@cache
+def _slot_of(address: Address) -> ClusterSlot:
+    """Returns what finds the master of a partition, shared by all clients of a process."""
+    options = parse_url(address.url)
+    wanted = {name: value for name, value in options.items() if name.startswith(("ssl_", "username", "password"))}
+    return ClusterSlot(_nodes_of(address.nodes, address.by_tls, tuple(sorted(wanted.items()))), address.key_prefix)
+
+
+@cache
+def _nodes_of(nodes: tuple[tuple[str, int], ...], by_tls: bool, options: tuple[tuple[str, Any], ...]) -> ClusterNodes:
+    """Returns the nodes of a cluster, shared by its partitions."""
+    return ClusterNodes(nodes, {"connection_class": SSLConnection if by_tls else Connection, **dict(options)})
 
 
 @cache

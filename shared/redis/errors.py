@@ -16,7 +16,8 @@ from redis.exceptions import (
 )
 
 from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
-from taskqueue.shared.redis.connections import ForeignFormat, Refusing
+from taskqueue.shared.redis.connections import ForeignFormat
+from taskqueue.shared.redis.refusing import Refusing
 
 # The last one is the wording of Redis 7.0 for scripts.
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")

@@ -84,7 +84,7 @@ def refuse_old(said: Mapping[str, Any]) -> None:
 def _refuse_one_sided_tls(url: str) -> None:
     """Raises StoreMisfit for TLS on one side only, which looks like an outage: so the other scheme is tried."""
     scheme, rest = url.split("://", 1)
-    if scheme == "unix" or "+sentinel" in scheme:
+    if scheme == "unix" or "+" in scheme:
         return
     other = "redis" if scheme == "rediss" else "rediss"
     where = urlsplit("//" + rest.partition("?")[0].rpartition("@")[2])

@@ -303,7 +303,7 @@ def main() -> int:
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
     lowest = min(settings.partitions)
-    limits = _limits_of(settings) if settings.redis_partitions else None
+    limits = _limits_of(settings) if settings.is_partitioned else None
     partitions = {
         number: build(each, _scripts(each), tracing, limits if number == lowest else None)
         for number, each in settings.partitions.items()

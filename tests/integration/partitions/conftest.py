@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,13 +22,14 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.harness import System, running_system
+from tests.support.redis_cluster import Cluster, running_cluster
 
 TYPES = (TaskType(name="process", schema={}), TaskType(name="mail", schema={}))
 
 
 @dataclass
 class Routed:
-    """A gateway with three partitions on the databases of one server."""
+    """A gateway with three partitions."""
 
     settings: Settings
     router: Router
@@ -63,18 +65,33 @@ def databases(url: str, numbers: range = range(3)) -> tuple[str, ...]:
     return tuple(f"{url.removesuffix('/0')}/{number}" for number in numbers)
 
 
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
 @pytest.fixture
-def routed(redis_client: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
+def three(redis_client: Redis, redis_url: str, request: pytest.FixtureRequest) -> Settings:
+    """The settings of three empty partitions: of databases of one server, or of a cluster with TEST_CLUSTER=1."""
+    if os.environ.get("TEST_CLUSTER") != "1":
+        return Settings(redis_partitions=databases(redis_url))
+    cluster: Cluster = request.getfixturevalue("cluster")
+    cluster.flush()
+    return Settings(redis_url=cluster.url())
+
+
+@pytest.fixture
+def routed(three: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
     monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
-    settings = Settings(redis_partitions=databases(redis_url))
     with ExitStack() as stack:
         scripts = {
-            number: Scripts(stack.enter_context(connect(own.store_url))) for number, own in settings.partitions.items()
+            number: Scripts(stack.enter_context(connect(own.store_url))) for number, own in three.partitions.items()
         }
         for each in scripts.values():
             TaskTypes(each.redis).publish(TYPES)
-        router = create_router(settings)
-        yield Routed(settings, router, Client(router), scripts)
+        router = create_router(three)
+        yield Routed(three, router, Client(router), scripts)
 
 
 @dataclass

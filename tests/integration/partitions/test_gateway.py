@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from redis import Redis
 from redis.exceptions import ConnectionError
 
 from taskqueue.shared.config.settings import Settings
@@ -258,9 +259,11 @@ def test_what_nothing_ties_goes_to_the_others(routed: Routed) -> None:
     assert {place(routed.submit()) for _ in range(20)} == {0, 2}
 
 
-def test_a_server_at_another_place_is_refused_with_the_remedy(routed: Routed, redis_url: str) -> None:
-    routed.submit()
+def test_a_server_at_another_place_is_refused_with_the_remedy(redis_client: Redis, redis_url: str) -> None:
     first, second, third = databases(redis_url)
+    for own in Settings(redis_partitions=(first, second, third)).partitions.values():
+        with connect(own.store_url) as client:
+            client.ping()
     mixed = Settings(redis_partitions=(first, third, second))
     with connect(mixed.partitions[1].store_url) as client, pytest.raises(ConnectionError, match="give each address"):
         client.ping()

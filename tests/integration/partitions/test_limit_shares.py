@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from redis import Redis
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import NewTask, new_task_id
@@ -57,12 +57,12 @@ class Away(Limits):
 class Partitions:
     """Three partitions on one clock, and the job that shares limits out."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.clock = FakeClock()
         self.stores: dict[int, Store] = {}
         self.limits: dict[int, Away] = {}
-        for number in range(3):
-            redis = connect(f"{url.removesuffix('/0')}/{number}?partition={number}")
+        for number, own in settings.partitions.items():
+            redis = connect(own.store_url)
             scripts = Scripts(redis, self.clock)
             queues = Queues(scripts, WEIGHTS)
             self.stores[number] = Store(redis, self.clock, scripts, queues, Records(scripts, list(WEIGHTS)))
@@ -108,9 +108,9 @@ class Partitions:
         return sum(map(len, self.held.values()))
 
 
-@pytest.fixture
-def three(redis_client: Redis, redis_url: str) -> Iterator[Partitions]:
-    made = Partitions(redis_url)
+@pytest.fixture(name="three")
+def partitions(three: Settings) -> Iterator[Partitions]:
+    made = Partitions(three)
     yield made
     for each in made.stores.values():
         each.redis.close()
@@ -194,9 +194,11 @@ def test_a_suspended_process_cannot_give_what_a_later_one_gave(three: Partitions
     assert three.limits[2].set_shares(three.term - 1, {(state.name, state.numbers): Share(9, 0)}) == [-1]
 
 
-def test_a_limit_of_a_time_with_one_server_is_shared_from_the_first_run(three: Partitions, redis_url: str) -> None:
-    with connect(redis_url) as alone:
-        Limits(Scripts(alone, three.clock)).put(NAME, Limit(concurrency=3))
+def test_a_limit_of_a_time_with_one_server_is_shared_from_the_first_run(three: Partitions) -> None:
+    alone = three.stores[0].scripts
+    alone.is_partition = False
+    Limits(alone).put(NAME, Limit(concurrency=3))
+    alone.is_partition = True
     for number in (1, 2):
         three.limits[number].put(NAME, Limit(concurrency=3))
         three.submit(number, 5)

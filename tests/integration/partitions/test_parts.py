@@ -103,19 +103,23 @@ def test_a_partition_that_hangs_delays_the_others_once(three_servers: Servers) -
     system.start("worker", WORKER_EXECUTORS="2")
     wait_until(lambda: types_known(three_servers), "the types are published everywhere")
     pid = three_servers.servers[2].pid or 0
-    with queue_of(three_servers, patience=5) as queue:
+    with queue_of(three_servers, patience=1) as queue:
         queue.result(queue.submit("echo", 0).task_id, timeout=20)
         os.kill(pid, signal.SIGSTOP)
         try:
-            wait_until(lambda: place(queue.submit("echo", 0).task_id) != 2, "one goes elsewhere")
             time.sleep(3)
-            waits = []
-            for number in range(30):
+            waits, unknown = [], 0
+            for number in range(40):
                 begun = time.monotonic()
-                task = queue.submit("echo", number)
-                if place(task.task_id) != 2:
-                    queue.result(task.task_id, timeout=20)
-                    waits.append(time.monotonic() - begun)
+                try:
+                    task = queue.submit("echo", number)
+                except Problem:  # it was sent to the one that hangs, which may store it later
+                    unknown += 1
+                    continue
+                assert place(task.task_id) != 2
+                queue.result(task.task_id, timeout=20)
+                waits.append(time.monotonic() - begun)
+            assert unknown <= 4
             assert sorted(waits)[len(waits) * 9 // 10] < 1.5
         finally:
             os.kill(pid, signal.SIGCONT)

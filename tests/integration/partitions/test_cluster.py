@@ -1,0 +1,105 @@
+"""A system on a real cluster: tasks run, and a master that dies is replaced without a loss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskqueue import Queue
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.workers import NO_TYPES
+from taskqueue.shared.submission.problems import Problem
+from tests.support.harness import System, running_system, wait_until
+from tests.support.redis_cluster import Cluster, running_cluster
+
+RECOVERY = 15.0
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster whose nodes a test may kill."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with running_cluster(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def on_cluster(own_cluster: Cluster, tmp_path: Path) -> Iterator[System]:
+    settings = Settings(redis_url=own_cluster.url())
+    (tmp_path / "logs").mkdir()
+    with (
+        connect(settings.partitions[0].store_url) as client,
+        running_system(client, own_cluster.url(), tmp_path / "logs") as system,
+    ):
+        system.start("worker", WORKER_EXECUTORS="4")
+        system.start("housekeeper")
+        wait_until(lambda: all(map(_types_known, settings.partitions.values())), "the types are published everywhere")
+        yield system
+
+
+def _types_known(own: Settings) -> bool:
+    with connect(own.store_url) as redis:
+        return bool({*redis.hvals(Scripts(redis).keys.TYPES_OF)} - {NO_TYPES.encode()})
+
+
+def test_a_master_that_dies_under_load_loses_nothing(own_cluster: Cluster, on_cluster: System) -> None:
+    accepted: list[str] = []
+    longest, ended = [0.0], threading.Event()
+
+    def submit() -> None:
+        with Queue(own_cluster.url(), submit_replicas=1, patience=RECOVERY) as queue:
+            while not ended.is_set():
+                begun = time.monotonic()
+                try:
+                    accepted.append(queue.submit("echo", len(accepted)).task_id)
+                except Problem as problem:
+                    raise AssertionError(f"not accepted within {RECOVERY} s: {problem}") from None
+                longest[0] = max(longest[0], time.monotonic() - begun)
+                time.sleep(0.005)
+
+    failures: list[Any] = []
+    threads = [threading.Thread(target=_noting, args=(submit, failures)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(2)
+    killed = own_cluster.master_of(1)
+    killed.kill()
+    time.sleep(5)
+    killed.start()  # as its supervisor does: without another replica, SUBMIT_REPLICAS=1 accepts nothing there
+    time.sleep(6)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert longest[0] < RECOVERY
+    assert {partition_of_id(each) or 0 for each in accepted} == {0, 1, 2}
+    with Queue(own_cluster.url(), patience=10) as queue:
+        for at, each in enumerate(accepted):
+            assert queue.wait(each, timeout=60).status == "completed", f"{at} of {len(accepted)}"
+
+
+def _noting(call: Any, failures: list[Any]) -> None:
+    try:
+        call()
+    except Exception as error:
+        failures.append(error)
+
+
+def test_an_address_of_a_cluster_says_what_it_needs() -> None:
+    with pytest.raises(ValueError, match="needs \\?partitions="):
+        Settings(redis_url="redis+cluster://a:1,b:2")
+    with pytest.raises(ValueError, match="must look like"):
+        Settings(redis_url="redis+cluster://a:1/0?partitions=3")
+    found = Settings(redis_url="redis+cluster://a:1,b:2?partitions=2", key_prefix="shop")
+    assert [own.store_url for own in found.partitions.values()] == [
+        f"redis+cluster://a:1,b:2?key_prefix=shop%3A%7Btq{number}%7D&partition={number}" for number in range(2)
+    ]
