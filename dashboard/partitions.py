@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from taskqueue.dashboard.app import create_app
-from taskqueue.dashboard.pages.partitions import OF_ID
+from taskqueue.dashboard.partition_pages import OF_ID, blueprint
 from taskqueue.shared.domain.partition import partition_of_id
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import connect_for, keys_of
@@ -110,6 +110,7 @@ class PartitionedDashboard:
         for number, app in self.partitions.apps.items():
             app.extensions["partitions"] = self.partitions
             app.extensions["partition"] = number
+            app.register_blueprint(blueprint)
         self.config = self.partitions.apps[min(clients)].config
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

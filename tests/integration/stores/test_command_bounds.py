@@ -599,6 +599,20 @@ def limits_among_many_queues(store: Store) -> tuple[Any, ...]:
     return ()
 
 
+@worst("limit_shares_read", 100)
+def the_shares_of_limits_among_many_queues(store: Store) -> tuple[Any, ...]:
+    limits_among_many_queues(store)
+    return (1,)
+
+
+@worst("limit_shares_set", 50)
+def a_share_that_wakes_workers_of_many_queues(store: Store) -> tuple[Any, ...]:
+    among_many_queues(store)
+    Limits(store.scripts).put("type:noop", Limit(concurrency=5))
+    [state] = Limits(store.scripts).read_shares(1)
+    return (1, state.name, state.numbers, 4, 0)
+
+
 @worst("page", 100)
 def a_page_of_many_empty_queues(store: Store) -> tuple[Any, ...]:
     store.submit()

@@ -12,13 +12,13 @@ local served = 0
 
 local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. group) end
 
-local lanes_known
+local lanes_of = {} -- by limit; all of them at ''
 local function all_lanes()
-  if not lanes_known then
-    lanes_known = redis.call('SMEMBERS', keys.RQ_QUEUES)
-    for at, key in ipairs(lanes_known) do lanes_known[at] = lane_of_key(key) end
+  if not lanes_of[''] then
+    lanes_of[''] = redis.call('SMEMBERS', keys.RQ_QUEUES)
+    for at, key in ipairs(lanes_of['']) do lanes_of[''][at] = lane_of_key(key) end
   end
-  return lanes_known
+  return lanes_of['']
 end
 
 -- Returns the lanes in which tenants wait for a limit, or waited.
@@ -60,8 +60,9 @@ local limit_shares = {
     for at, field in ipairs({'concurrency', 'count', 'per', 'burst'}) do said[at] = tostring(spec[field] or '') end
     return table.concat(said, '|')
   end,
-  read = function(name)
-    local slots, part, numbers = string.match(redis.call('HGET', keys.LIMIT_SHARES, name) or '', '^(%d+) (%d+) (.*)$')
+  read = function(name, stored)
+    stored = stored or redis.call('HGET', keys.LIMIT_SHARES, name) or ''
+    local slots, part, numbers = string.match(stored, '^(%d+) (%d+) (.*)$')
     return tonumber(slots) or 0, tonumber(part) or 0, numbers
   end,
 }
@@ -143,7 +144,6 @@ local function take_part(id, names)
 end
 
 -- Wakes a worker of each lane in which tasks wait for this limit.
-local lanes_of = {}
 local function wake_for_limit(name)
   lanes_of[name] = lanes_of[name] or lanes_with_tenants(name)
   for _, lane in ipairs(lanes_of[name]) do notify_workers(1, lane) end

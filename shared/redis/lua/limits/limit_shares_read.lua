@@ -9,18 +9,20 @@ write_even_when_full()
 local term = tonumber(ARGV[2])
 if (number_of(redis.call('HGET', keys.LIMIT_SHARES, '')) or 0) > term then return 'outdated' end
 redis.call('HSET', keys.LIMIT_SHARES, '', ARGV[2])
-local answer = {}
-for _, name in ipairs(redis.call('HKEYS', keys.LIMITS)) do
-  local readable, spec = pcall(cjson.decode, redis.call('HGET', keys.LIMITS, name))
+local answer, shares, limits = {}, redis.call('HGETALL', keys.LIMIT_SHARES), redis.call('HGETALL', keys.LIMITS)
+for at = 1, #shares, 2 do shares[shares[at]] = shares[at + 1] end
+for at = 1, #limits, 2 do
+  local name = limits[at]
+  local readable, spec = pcall(cjson.decode, limits[at + 1])
   if readable and type(spec) == 'table' then
+    local own = limit_shares.numbers(spec)
     if not spec.shared then
       spec.shared = true
       redis.call('HSET', keys.LIMITS, name, cjson.encode(spec))
-      local slots = num(math.ceil(number_of(spec.concurrency) or 0))
-      redis.call('HSET', keys.LIMIT_SHARES, name, slots .. ' 1000000 ' .. limit_shares.numbers(spec))
+      shares[name] = num(math.ceil(number_of(spec.concurrency) or 0)) .. ' 1000000 ' .. own
+      redis.call('HSET', keys.LIMIT_SHARES, name, shares[name])
     end
-    local slots, part, numbers = limit_shares.read(name)
-    local own = limit_shares.numbers(spec)
+    local slots, part, numbers = limit_shares.read(name, shares[name] or '')
     if numbers ~= own then slots, part = 0, 0 end
     answer[#answer + 1] = {name, own, slots, part, redis.call('SCARD', keys.slots(name)),
       redis.call('ZSCORE', keys.LIMITS_DUE, name) and 1 or 0}

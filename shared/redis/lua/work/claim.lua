@@ -95,11 +95,10 @@ do -- Lua has room for 200 local names at a time.
 end
 
 local kind = string.sub(ARGV[7], -1) == '+' and '+' or ''
-local claimant, any_lane = worker .. kind, '*' .. kind
-local claim_key = keys.claim(claimant)
+local claimant = worker .. kind
 local was_idle = redis.call('ZREM', keys.PARKED_CLAIMS, claimant) == 1
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
-for _, last in ipairs(redis.call('MGET', claim_key, keys.dispatched(claimant))) do
+for _, last in ipairs(redis.call('MGET', keys.claim(claimant), keys.dispatched(claimant))) do
   if last and string.sub(last, 1, #token) == token then
     for id in string.gmatch(string.sub(last, #token + 2), '%S+') do
       local t = waiting_task(id)
@@ -302,7 +301,7 @@ local asked, lanes, next_token, patterns = {}, {}, nil, nil
 local any_paused = any_deferred_or_paused and redis.call('EXISTS', keys.PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
-  elseif ARGV[at] == any_lane then patterns = ARGV[at + 1]
+  elseif ARGV[at] == '*' .. kind then patterns = ARGV[at + 1]
   else
     local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
     local lane = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
@@ -498,7 +497,7 @@ keep_leases()
 if #tasks > 0 then
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task[1] end
-  redis.call('SET', claim_key, token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
+  redis.call('SET', keys.claim(claimant), token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
 local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', keys.DEFERRED_WORK) == 1)
 
@@ -571,7 +570,7 @@ if next_token and #tasks < want and not more then
     end
   end
   if patterns then
-    order[#order + 1] = any_lane
+    order[#order + 1] = '*' .. kind
     order[#order + 1] = patterns
   end
   redis.call('SET', keys.parked_claim(claimant), cjson.encode(order), 'EX', 60)

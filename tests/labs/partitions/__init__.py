@@ -1,0 +1,1 @@
+"""Several partitions under faults, and how much faster more of them are."""
