@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-all test-fast test-pythons fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
+.PHONY: help setup run test test-all test-fast test-pythons test-cluster bench-partitions fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -79,8 +79,18 @@ fuzz: $(VENV)/.dev ## fuzz every endpoint with valid and invalid requests, for s
 # SEEDS are the random seeds, MINUTES is the duration of the faults for each of them.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 MINUTES ?= 5
-chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1
-	$(PY) -m tests.labs.faults --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
+# PARTITIONS is the number of Redis servers; with more than one, the laboratory of partitions runs.
+PARTITIONS ?= 1
+chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1 PARTITIONS=3
+	$(PY) -m tests.labs.$(if $(filter 1,$(PARTITIONS)),faults,partitions --partitions $(PARTITIONS)) --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
+
+test-cluster: $(VENV)/.dev ## run the tests of partitions on a Redis Cluster of three masters and three replicas
+	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/integration/partitions $(ARGS)
+
+# ROUNDS is the number of measurements of each kind.
+ROUNDS ?= 5
+bench-partitions: $(VENV)/.dev ## measure how much more three throttled Redis servers do than one
+	$(PY) -m tests.labs.partitions --speed $(ROUNDS) $(ARGS)
 
 chaos-selftest: $(VENV)/.dev ## plant a bug for each guarantee and check that it is found
 	$(PY) -m tests.labs.faults.selftest $(ARGS)

@@ -5,8 +5,8 @@ A system has all of its keys and channels behind its prefix (`KEY_PREFIX`), whic
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "Permanent" means:
 until the task is removed at the end of the retention of its final state. Queues are at most MAX_QUEUES. Scripts
 write `keys.NAME` and `keys.name(x)` too; the linker puts the text in their place, so a function takes one argument,
-which ends the key. Our keys and RQ's have no common hash tag: one primary (with replicas, Sentinel) holds all of them;
-Redis Cluster is not supported.
+which ends the key. One primary holds all keys of a system, or of one of its partitions: on a cluster the prefix of a
+partition has a hash tag, which puts them into one slot.
 """
 
 from __future__ import annotations

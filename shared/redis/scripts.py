@@ -2,7 +2,7 @@
 
 The store that calls a script knows the layout of its arguments and of its reply. A script is called by its digest; a
 server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch, so none
-are declared: the product needs a single primary (see `taskqueue.shared.redis.keys`).
+are declared: one primary holds all keys of a partition (see `taskqueue.shared.redis.keys`).
 
 Every script may be sent twice (redis-py resends after a lost answer): ids and lease tokens make the repetition
 idempotent.

@@ -322,8 +322,10 @@ def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:
 
 
 def test_redis_is_reached_by_the_parts_alone() -> None:
-    assert {name for name, service in services().items() if "store" in service["networks"]} == {"redis", *PARTS}
-    assert services()["redis"]["networks"].keys() == {"store"}
+    servers = {"redis", "redis-1", "redis-2"}
+    assert {name for name, service in services().items() if "store" in service["networks"]} == {*servers, *PARTS}
+    for name in servers:
+        assert services()[name]["networks"].keys() == {"store"}
     assert yaml.safe_load(compose_file.TEXT)["networks"]["store"]["internal"] is True
 
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
@@ -21,7 +22,16 @@ from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.monitoring.promql import metrics_of
 from tests.support.documents import DOCUMENTS
 
-OVERLAYS = ("external-services", "ingress", "ingress-monitoring", "load-balancer", "loki", "managed-redis", "sentinel")
+OVERLAYS = (
+    "external-services",
+    "ingress",
+    "ingress-monitoring",
+    "load-balancer",
+    "loki",
+    "managed-redis",
+    "partitions",
+    "sentinel",
+)
 KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 FOREIGN = ("keda.sh/", "traefik.io/")
 """Kinds that others bring, for which there are no schemas here."""
@@ -107,6 +117,22 @@ EXTERNAL = {
     "AWS_SECRET_ACCESS_KEY": ("payload-store", set(OURS), "secret"),
 }
 """Variables from the secret: the policy of what they are for, the parts that have them, and a value."""
+
+
+@KUBECTL
+def test_each_partition_is_a_server_with_an_address_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    manifests = list(yaml.safe_load_all(rendered("partitions", tmp_path_factory).read_text()))
+    [settings] = [each["data"] for each in manifests if each["metadata"]["name"].startswith("settings-")]
+    found = load({"REDIS_PARTITIONS": settings["REDIS_PARTITIONS"]})
+    hosts = [urlsplit(own.store_url).hostname for own in found.partitions.values()]
+    services = {
+        each["metadata"]["name"]: each["spec"]["selector"]["statefulset.kubernetes.io/pod-name"]
+        for each in manifests
+        if each["kind"] == "Service" and each["metadata"]["name"] in hosts
+    }
+    assert services == {f"redis-{at}": f"redis-{at}" for at in range(3)}
+    [server] = [each for each in manifests if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "redis"]
+    assert server["spec"]["replicas"] == len(hosts)
 
 
 @KUBECTL
