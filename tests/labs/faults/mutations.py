@@ -300,7 +300,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a worker that ends when Redis is away",
         CRASHES,
         "worker/engine/loop.py",
-        '        self._next_try = now + PAUSE\n        self.metrics.errors["redis"] += 1\n',
+        '        link.next_try = now + PAUSE\n        self.metrics.errors["redis"] += 1\n',
         "        raise error\n",
         _AWAY,
         ("nobody died by itself",),
