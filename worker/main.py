@@ -9,6 +9,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +19,11 @@ from redis.exceptions import RedisError
 from taskqueue.shared.config import foreign_names
 from taskqueue.shared.config.collector import announce
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
-from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.http.bind import raise_file_limit
 from taskqueue.shared.http.metrics_server import Check, MetricsServer
 from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.client import connect, keys_of
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.limits import Limits
@@ -169,8 +169,7 @@ def _build(
     settings: Settings, name: str, metrics: WorkerMetrics, spans: SpanForwarder, heartbeat_due: HeartbeatsDue
 ) -> Engine:
     selector = selectors.DefaultSelector()
-    home = preferred(name, settings.partitions)
-    links = [_link(settings.partitions[number], number, name, selector) for number in home]
+    links = [_link(settings.partitions[number], number, name, selector) for number in _from_home(settings)]
     margin = links[0].session.margin
     pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, margin))
     serial = SerialLane(pool, settings.claimed_queue_executors, settings.max_crashes)
@@ -181,6 +180,17 @@ def _build(
     crash_reports = CrashReports(name, settings.retry_policy, settings.max_crashes, pool, settings.app_version)
     monitor = ExecutorMonitor(settings, pool, lanes, margin, crash_reports, metrics, spans)
     return Engine(settings, links, pool, monitor, metrics, selector, heartbeat_due)
+
+
+def _from_home(settings: Settings) -> list[int]:
+    """Returns the partitions, the home of this worker first: workers that start take turns."""
+    numbers, turn = list(settings.partitions), os.getpid()
+    for own in settings.partitions.values() if len(numbers) > 1 else ():
+        with suppress(RedisError, OSError), connect(own.store_url, timeout=1.0, retries=0, name="home") as redis:
+            turn = int(redis.incr(keys_of(redis).WORKERS_STARTED))
+            break
+    at = turn % len(numbers)
+    return [*numbers[at:], *numbers[:at]]
 
 
 def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSelector) -> PartitionLink:

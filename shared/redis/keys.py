@@ -153,6 +153,9 @@ class Keys:
     PARTITION = _Key("taskqueue:partition")
     """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""
 
+    WORKERS_STARTED = _Key("taskqueue:workers-started")
+    """string, owner: workers of a system with several partitions; permanent. How many have started: they take turns."""
+
     NOTHING = _Key("taskqueue:nothing")
     """any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
 

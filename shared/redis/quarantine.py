@@ -95,6 +95,7 @@ def single(keys: Keys) -> Mapping[str, str]:
         keys.SUBMISSION_CHECK: "string",
         keys.PAYLOAD_STORE: "string",
         keys.PARTITION: "string",
+        keys.WORKERS_STARTED: "string",
         keys.RQ_SUSPENDED: "string",
     }
 

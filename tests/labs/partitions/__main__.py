@@ -27,7 +27,7 @@ def main() -> int:
         "--speed", type=int, default=0, metavar="ROUNDS", help="measure speed in so many rounds instead"
     )
     parser.add_argument("--part", type=float, default=0.1, help="part of a core that a throttled server has")
-    parser.add_argument("--tasks", type=int, default=6000, help="tasks of a throttled measurement")
+    parser.add_argument("--tasks", type=int, default=6000, help="tasks for each throttled server")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # everything that was started ends with us
     if options.speed:

@@ -1,6 +1,7 @@
 """How many tasks a second N servers drain when Redis is what is short, and what a task costs them.
 
-A server is held to a part of a core: it is stopped (SIGSTOP) for most of every period.
+A server is held to a part of a core: it is stopped (SIGSTOP) for most of every period. A worker waits for one server at
+a time, so there are as many workers as keep all of them busy.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission.problems import Problem
 from tests.support.harness import WEIGHTS, running_system, wait_until
 
 PERIOD = 0.05
 """Seconds in which a server runs once."""
+
+
+MANY, FEW = (24, 1), (2, 2)
+"""Workers and executors of each: for throttled servers, and for others."""
 
 
 @contextmanager
@@ -55,7 +61,7 @@ def throttled(servers: list[EmbeddedRedis], part: float) -> Iterator[None]:
             thread.join()
 
 
-def drain(partitions: int, tasks: int, part: float, workers: int = 2) -> tuple[float, float]:
+def drain(partitions: int, tasks: int, part: float, workers: int, executors: int = 1) -> tuple[float, float]:
     """Tasks a second that are drained from so many servers, and microseconds of all servers for each."""
     with tempfile.TemporaryDirectory(prefix="partitions-") as name, ExitStack() as stack:
         folder = Path(name)
@@ -76,7 +82,7 @@ def drain(partitions: int, tasks: int, part: float, workers: int = 2) -> tuple[f
                 REDIS_URL="",
                 REDIS_PARTITIONS=",".join(addresses),
                 TASK_MODULES="tests.labs.partitions.handlers",
-                WORKER_EXECUTORS="2",
+                WORKER_EXECUTORS=str(executors),
                 LEASE_TIME="30",
             )
         )
@@ -108,7 +114,12 @@ def _fill(addresses: tuple[str, ...], tasks: int) -> None:
             queue.submissions.free = lambda but=(), chosen=submission: chosen  # type: ignore[method-assign,misc]
             left = tasks // len(submissions)
             while left > 0:
-                queue.submit_many([new_task("nothing")] * min(1000, left))
+                refused = [
+                    each
+                    for each in queue.submit_many([new_task("nothing", {})] * min(1000, left))
+                    if isinstance(each, Problem)
+                ]
+                assert not refused, refused[0]
                 left -= 1000
 
 
@@ -129,8 +140,8 @@ def measure(rounds: int, part: float, tasks: int) -> str:
     for _ in range(rounds):
         for speed in (part, 1.0):
             for partitions in (1, 3):
-                many = int(tasks * (1 if speed < 1 else 3)) // 3 * 3
-                rate, cost = drain(partitions, many, speed)
+                many = tasks * (partitions if speed < 1 else 6)
+                rate, cost = drain(partitions, many, speed, *(MANY if speed < 1 else FEW))
                 rates.setdefault((partitions, speed), []).append(rate)
                 costs.setdefault((partitions, speed), []).append(cost)
     ratios = [three / one for one, three in zip(rates[1, part], rates[3, part], strict=True)]
