@@ -230,3 +230,15 @@ def test_a_queue_name_that_is_not_text_disturbs_no_lane() -> None:
     task = claimed("damaged", FakeTime(), queue=b"\xff\xfe")
     lanes_of(FakePool(), FakeTime()).serial.on_ended(task, 0.01)
     assert task.queue_name == "\ufffd\ufffd"
+
+
+def test_with_several_partitions_a_parked_claim_stays_for_a_moment_without_room() -> None:
+    scene = Mixed()
+    lane, claims = scene.lanes.concurrent, LaneClaims("w", claimed_queues({"normal": 1}), "+")
+    claims.parked, claims.work_likely = True, False
+    lane.stays_parked = 0.1
+    assert lane.claim_size(claims, False, scene.time()) is None, "it has room, and waits"
+    for _ in range(lane.free()):
+        scene.comes("+", concurrent=True)
+    assert lane.claim_size(claims, False, scene.time()) is None, "another partition's tasks keep it busy for a moment"
+    assert lane.claim_size(claims, False, scene.time() + 0.1) == 0, "others are to start what comes there"
