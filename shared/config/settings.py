@@ -825,8 +825,8 @@ class Settings(BaseModel):
         addresses = self.redis_partitions or partitions_of_cluster(self.redis_url, self.key_prefix)
         if not addresses:
             return {0: self}
-        count = sum(map(bool, addresses))
-        own = {**dict(self), "redis_partitions": (), "max_queue_length": -(-self.max_queue_length // count)}
+        bound = self.max_queue_length and max(1, self.max_queue_length // sum(map(bool, addresses)))
+        own = {**dict(self), "redis_partitions": (), "max_queue_length": bound}
         return {
             number: Settings.model_construct(**{**own, "redis_url": completed(url, partition=str(number))})
             for number, url in enumerate(addresses)

@@ -1,0 +1,71 @@
+"""The dashboard of three partitions: which of them a page shows, and the page that shows all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from taskqueue.dashboard.auth.users import Users
+from taskqueue.dashboard.partitions import PartitionedDashboard
+from taskqueue.shared.redis.client import connect
+from tests.integration.partitions.conftest import Routed
+
+
+@pytest.fixture
+def pages(routed: Routed) -> Iterator[Client]:
+    return Client(PartitionedDashboard(routed.settings, Users([])))
+
+
+def shown(pages: Client, path: str) -> tuple[int, str]:
+    """The status of a page, and the partition that it shows."""
+    answer = pages.get(path, follow_redirects=True)
+    _, _, rest = answer.text.partition('id="partition"><summary aria-label="Partition ')
+    return answer.status_code, rest.partition(":")[0]
+
+
+def test_a_page_about_a_task_is_that_of_its_partition(routed: Routed, pages: Client) -> None:
+    for number in (2, 0, 1):
+        task = routed.submit_to(number)
+        assert shown(pages, f"/tasks/{task}") == (200, str(number))
+        assert shown(pages, "/tasks") == (200, str(number)), "the lists that are one click away are of the same one"
+
+
+def test_the_browser_chooses_the_partition_of_other_pages(routed: Routed, pages: Client) -> None:
+    assert shown(pages, "/") == (200, "0")
+    assert shown(pages, "/partitions/2?to=/queues") == (200, "2")
+    assert shown(pages, "/dead-letters") == (200, "2")
+    task = routed.submit_to(0)
+    assert shown(pages, f"/partitions/1?to=/tasks/{task}") == (200, "1"), "that task is in another one"
+    assert shown(pages, "/partitions/7")[0] == 404
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "/\\evil.example", "https://evil.example", ""])
+def test_a_choice_leads_to_no_other_site(pages: Client, to: str) -> None:
+    answer = pages.get("/partitions/1", query_string={"to": to})
+    assert answer.headers["Location"] in ("/", "http://localhost/")
+
+
+def test_one_page_shows_all_partitions(routed: Routed, pages: Client) -> None:
+    for number in range(3):
+        routed.submit_to(number)
+    text = pages.get("/partitions").text
+    assert text.count("s-answers") == 3
+    assert "3 of 3 answer" in text
+
+
+def test_a_partition_that_is_away_is_named_and_the_others_are_shown(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard = PartitionedDashboard(routed.settings, Users([]))
+    with connect("redis://127.0.0.1:1/0", timeout=0.7, retries=0) as nobody:
+        context: Any = dashboard.partitions.context(0)
+        monkeypatch.setattr(context.queries.overview.observer.scripts, "redis", nobody)
+        monkeypatch.setattr(context.queries.overview.observer.queues.scripts, "redis", nobody)
+        pages = Client(dashboard)
+        text = pages.get("/partitions").text
+        assert "s-away" in text
+        assert "2 of 3 answer" in text
+        assert shown(Client(dashboard), "/") == (200, "1"), "the first that answers"
