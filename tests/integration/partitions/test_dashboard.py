@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.integration.partitions.conftest import Routed
 
 
 @pytest.fixture
-def pages(routed: Routed) -> Iterator[Client]:
+def pages(routed: Routed) -> Client:
     return Client(PartitionedDashboard(routed.settings, Users([])))
 
 
