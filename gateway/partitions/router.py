@@ -7,6 +7,7 @@ answers; the numbers of those that do not are in `unavailable_partitions`.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
+
+log = logging.getLogger(__name__)
 
 _ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
 _NAME = r"(?P<name>[A-Za-z0-9._-]{1,100})"
@@ -68,10 +71,16 @@ class Router:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.members.watch()
         environ.setdefault("HTTP_X_REQUEST_ID", token_hex(8))
+        asked = {**environ, "REQUEST_METHOD": "GET"} if environ["REQUEST_METHOD"] == "HEAD" else environ
         try:
-            found = self._handle(environ)
+            found = self._handle(asked)
         except Refusal as refusal:
             found = _refused(refusal, environ)
+        except Exception:
+            request_id = environ["HTTP_X_REQUEST_ID"]
+            log.exception("request failed", extra={"request_id": request_id})
+            text = f"internal error: the log of the gateway has it under {request_id}"
+            found = _refused(Refusal(errors.INTERNAL, text), environ)
         if isinstance(found, Member):
             return found.app(environ, start_response)
         reason = _REASONS.get(found.status, "Response")
@@ -336,38 +345,38 @@ ROUTES = (
     _route("POST", "/tasks/batch", placed(Placement.of_batch)),
     _route("POST", "/batches", placed(Placement.of_batch)),
     _route("POST", "/tasks/outbox", outbox),
-    _route("GET HEAD", "/tasks", paged()),
-    _route("GET HEAD", "/dlq/failed-tasks", paged()),
-    _route("GET HEAD", "/batches", paged()),
-    _route("GET HEAD", "/audit", paged(merging.order_of_entry)),
-    _route("GET HEAD POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
-    _route("GET HEAD POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
+    _route("GET", "/tasks", paged()),
+    _route("GET", "/dlq/failed-tasks", paged()),
+    _route("GET", "/batches", paged()),
+    _route("GET", "/audit", paged(merging.order_of_entry)),
+    _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
+    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
-    _route("GET HEAD POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
+    _route("GET POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
     _route("POST", "/bulk-actions/preview", merged(merging.preview)),
     _route("POST", "/bulk-actions", everywhere(merging.bulk_action)),
-    _route("GET HEAD", "/bulk-actions", merged(merging.newest_first("created_at"))),
-    _route("GET HEAD", "/queues", merged(merging.by("name"))),
+    _route("GET", "/bulk-actions", merged(merging.newest_first("created_at"))),
+    _route("GET", "/queues", merged(merging.by("name"))),
     _route("POST", rf"/queues/{_NAME}/empty", everywhere(merging.bulk_action)),
     _route("POST", rf"/queues/{_NAME}/(pause|resume)", everywhere(merging.together)),
-    _route("GET HEAD", "/types", merged(merging.by("name"))),
-    _route("GET HEAD", rf"/types/{_NAME}", one_document(merging.together)),
+    _route("GET", "/types", merged(merging.by("name"))),
+    _route("GET", rf"/types/{_NAME}", one_document(merging.together)),
     _route("POST", rf"/types/{_NAME}/(pause|resume)", everywhere(merging.together)),
-    _route("GET HEAD", "/limits", merged(merging.by("name"))),
-    _route("GET HEAD", rf"/limits/(types|keys)/{_NAME}", one_document(merging.together)),
+    _route("GET", "/limits", merged(merging.by("name"))),
+    _route("GET", rf"/limits/(types|keys)/{_NAME}", one_document(merging.together)),
     _route("PUT DELETE", rf"/limits/(types|keys)/{_NAME}", everywhere(merging.together)),
-    _route("GET HEAD", "/workers", merged(merging.by("name", without=("held", "running")))),
-    _route("GET HEAD", "/waiting", merged(merging.waiting)),
-    _route("GET HEAD", "/schedules", paged(merging.order_of_name)),
-    _route("GET HEAD PUT DELETE POST", rf"/schedules/{_NAME}(/.*)?", schedule),
-    _route("GET HEAD", "/breakdown", merged(merging.breakdown)),
-    _route("GET HEAD", "/timeline", merged(merging.timeline)),
-    _route("GET HEAD", r"/(breakdown\.csv|timeline\.md|audit\.csv|audit\.jsonl)", texts),
-    _route("GET HEAD", "/admin/locks", merged(merging.numbered)),
-    _route("GET HEAD DELETE", rf"/admin/locks/{_NAME}", any_holder),
+    _route("GET", "/workers", merged(merging.by("name", without=("held", "running")))),
+    _route("GET", "/waiting", merged(merging.waiting)),
+    _route("GET", "/schedules", paged(merging.order_of_name)),
+    _route("GET PUT DELETE POST", rf"/schedules/{_NAME}(/.*)?", schedule),
+    _route("GET", "/breakdown", merged(merging.breakdown)),
+    _route("GET", "/timeline", merged(merging.timeline)),
+    _route("GET", r"/(breakdown\.csv|timeline\.md|audit\.csv|audit\.jsonl)", texts),
+    _route("GET", "/admin/locks", merged(merging.numbered)),
+    _route("GET DELETE", rf"/admin/locks/{_NAME}", any_holder),
     _route("POST", "/admin/leader/step-down", everywhere(merging.first)),
-    _route("GET HEAD", "/admin/keys", merged(merging.by("id"))),
-    _route("GET HEAD", "/health(/ready)?", health),
-    _route("GET HEAD", "/health/detail", merged(merging.health_detail)),
+    _route("GET", "/admin/keys", merged(merging.by("id"))),
+    _route("GET", "/health(/ready)?", health),
+    _route("GET", "/health/detail", merged(merging.health_detail)),
 )
 """Which requests are about one partition, and which about all; the rest is answered by the first one."""

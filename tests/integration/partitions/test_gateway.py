@@ -241,6 +241,13 @@ def test_every_address_of_the_api_is_answered(routed: Routed) -> None:
         assert answer.status_code in (200, 202, 404), f"{path}: {answer.status_code} {answer.text[:200]}"
 
 
+@pytest.mark.parametrize("path", ["/tasks", "/queues", "/health", "/limits", "/", "/nowhere"])
+def test_a_head_request_is_answered_as_a_get_without_its_body(routed: Routed, path: str) -> None:
+    head, get = routed.http.head(path), routed.http.get(path)
+    assert (head.status_code, head.data) == (get.status_code, b"")
+    assert head.content_type == get.content_type
+
+
 # --- a partition that is away ---
 
 
