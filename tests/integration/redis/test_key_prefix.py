@@ -133,9 +133,10 @@ class Recording:
                 self.lines.append(text(self.monitor.connection.read_response()))
 
     def __exit__(self, *about: object) -> None:
+        before = len(self.lines)
         with Redis.from_url(self.url) as client:
             client.echo("the end")
-        wait_until(lambda: any('"the end"' in line for line in self.lines[-100:]), "everything was recorded")
+        wait_until(lambda: any('"the end"' in line for line in self.lines[before:]), "everything was recorded")
         self.monitor.connection.disconnect()
 
 
