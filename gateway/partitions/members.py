@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from taskqueue.shared.config.settings import Settings
+    from taskqueue.shared.stores.api_keys import Scope
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,11 @@ class Member:
     def holds(self, *keys: str) -> bool:
         """Returns whether one of these keys exists there. Raises the driver's error."""
         return bool(self.redis.exists(*keys))
+
+    def authenticate(self, environ: Environ, scope: Scope) -> None:
+        """Checks the API key of a request that the router answers itself. Raises Refusal."""
+        with self.app.request_context(environ):
+            self.app.extensions["authenticator"].authenticate(scope)
 
     def call(self, environ: Environ, body: bytes = b"", about: Environ | None = None) -> Answer:
         """Returns the app's response to a request; `about` are further keys of its environment."""

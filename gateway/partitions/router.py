@@ -23,6 +23,7 @@ from taskqueue.gateway.partitions import merging
 from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
 from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 
@@ -297,6 +298,7 @@ def everywhere(merge: merging.Merge) -> Handler:
 
     def handle(router: Router, call: Call) -> Answer:
         if away := router.members.away():
+            router.members.first.authenticate(call.environ, Scope.OPERATE)
             where = ", ".join(map(str, away))
             text = f"partition {where} does not answer, and this change must reach all. Nothing was changed"
             raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})

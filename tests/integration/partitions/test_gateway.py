@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
+from werkzeug.test import Client
 
+from taskqueue.gateway.app import create_router
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
 from taskqueue.shared.domain.task import new_task_id
 from taskqueue.shared.redis.client import connect
+from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.integration.partitions.conftest import Routed, databases
 
 
@@ -276,3 +279,16 @@ def test_a_server_at_another_place_is_refused_with_the_remedy(redis_client: Redi
         client.ping()
     with connect(first) as alone:
         assert alone.ping(), "a system of one server that grew can be read as before"
+
+
+def test_without_a_key_nobody_learns_which_partition_is_away(three: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    key, text = new_key("shop", [Scope.OPERATE])
+    settings = Settings.model_validate({**three.model_dump(), "api_keys": [key.line]})
+    router = create_router(settings)
+    router.members.all[1].answers = False
+    http = Client(router)
+    assert http.post("/queues/normal/pause", json={"reason": "stop"}).status_code == 401
+    headers = {"Authorization": f"Bearer {text}"}
+    answer = http.post("/queues/normal/pause", json={"reason": "stop"}, headers=headers)
+    assert (answer.status_code, "partition 1" in answer.text) == (503, True)
