@@ -54,12 +54,12 @@ class PlainName(BaseConverter):
     regex = "[^/:]{1,200}"
 
 
-def create_app(settings: Settings, redis: Redis, users: Users, *, accounts: Redis | None = None) -> Flask:
+def create_app(settings: Settings, redis: Redis, users: Users, *, first: PageContext | None = None) -> Flask:
     """Returns the dashboard, wired to one Redis client.
 
-    `accounts` is the client of the partition with sessions and personal keys, where there are several.
+    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all.
     """
-    accounts = accounts or redis
+    accounts = first.stores.redis if first else redis
     app = Flask("taskqueue.dashboard", root_path=str(files("taskqueue.dashboard")))
     app.url_map.strict_slashes = False
     app.url_map.converters["default"] = PlainName
@@ -68,7 +68,7 @@ def create_app(settings: Settings, redis: Redis, users: Users, *, accounts: Redi
     # Only changes are traced, not the refreshes of open pages.
     trace_requests(app, tracing, methods=("POST",))
     trace_redis(tracing)
-    metrics = Metrics()
+    metrics = first.metrics if first else Metrics()
     metrics.install(app)
     stores = open_stores(settings, redis, tracing, accounts)
     redaction = Redaction(settings.dashboard_redact)
@@ -81,7 +81,7 @@ def create_app(settings: Settings, redis: Redis, users: Users, *, accounts: Redi
         users=users,
         sessions=Sessions(accounts, users, settings.dashboard_session, settings.dashboard_idle, mark_of(settings)),
         identity_provider=IdentityProvider(app, settings, accounts, users) if settings.oidc_issuer else None,
-        login_throttle=LoginThrottle(users),
+        login_throttle=first.login_throttle if first else LoginThrottle(users),
     )
     app.extensions["page_context"] = context
     security.install(app, settings, users, context.sessions, accounts)

@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
 from taskqueue.dashboard.app import create_app
 from taskqueue.dashboard.partition_pages import OF_ID, blueprint
-from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.config.redis_address import without_password
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect_for, keys_of
+from taskqueue.shared.redis.client import connect_for
+from taskqueue.shared.redis.partition_lookup import locate
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
 
     from flask import Flask
-    from redis import Redis
 
     from taskqueue.dashboard.auth.users import Users
     from taskqueue.dashboard.context import PageContext
@@ -67,57 +65,35 @@ class Partitions:
 
     def _state(self, number: int) -> PartitionState:
         own = self.context(number)
-        url = _shown(own.settings)
+        url = without_password(own.settings.store_url)
         try:
             return PartitionState(number=number, url=url, now=own.queries.snapshot())
         except StoreUnavailable as error:
             return PartitionState(number=number, url=url, now=None, trouble=str(error))
-
-    def locate(self, task_id: str) -> int | None:
-        """Returns the partition of an id. One that names none is looked for; None when it is in none of them."""
-        number = partition_of_id(task_id)
-        if number in self.apps:
-            return number
-        for each in self.apps:
-            redis: Redis = self.context(each).stores.redis
-            keys = keys_of(redis)
-            try:
-                if redis.exists(keys.rq_job(task_id), keys.deleted(task_id), keys.batch(task_id), keys.bulk(task_id)):
-                    return each
-            except (RedisError, OSError):
-                continue
-        return None
-
-
-def _shown(settings: Settings) -> str:
-    from taskqueue.shared.config.redis_address import without_password
-
-    return without_password(settings.store_url)
 
 
 class PartitionedDashboard:
     """The WSGI app that passes each request to the app of one partition."""
 
     def __init__(self, settings: Settings, users: Users) -> None:
-        clients = {number: connect_for(own, "dashboard") for number, own in settings.partitions.items()}
-        accounts = clients[min(clients)]
-        self.partitions = Partitions(
-            {
-                number: create_app(own, clients[number], users, accounts=accounts)
-                for number, own in settings.partitions.items()
-            }
-        )
-        for number, app in self.partitions.apps.items():
+        self.clients = {number: connect_for(own, "dashboard") for number, own in settings.partitions.items()}
+        apps: dict[int, Flask] = {}
+        first: PageContext | None = None
+        for number, own in settings.partitions.items():
+            apps[number] = app = create_app(own, self.clients[number], users, first=first)
+            first = first or app.extensions["page_context"]
+        self.partitions = Partitions(apps)
+        for number, app in apps.items():
             app.extensions["partitions"] = self.partitions
             app.extensions["partition"] = number
             app.register_blueprint(blueprint)
-        self.config = self.partitions.apps[min(clients)].config
+        self.config = next(iter(apps.values())).config
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         chosen, number = _cookie(environ), None
         path = environ.get("PATH_INFO", "/")
         if of_id := OF_ID.fullmatch(path):
-            number = self.partitions.locate(of_id[1])
+            number = locate(of_id[1], self.clients)
         elif (choice := _CHOICE.fullmatch(path)) and int(choice[1]) in self.partitions.apps:
             number = int(choice[1])
         if number is None and chosen in self.partitions.apps:

@@ -29,7 +29,10 @@ def write_cursor(places: Mapping[int, str | None]) -> str | None:
 
 
 def read_cursor(cursor: str | None, numbers: Iterable[int]) -> dict[int, str | None]:
-    """Returns where each partition's list goes on ("": at its top, None: it has ended). Raises ValueError."""
+    """Returns the cursor of each partition's list: "" for its top, None for a list that has ended.
+
+    Raises ValueError for a cursor of another list.
+    """
     if cursor is None:
         return dict.fromkeys(numbers, "")
     if not cursor.startswith(_CURSOR):
@@ -45,12 +48,6 @@ def order(position: str) -> tuple[bool, float, str]:
     """Returns the sort key of an item's position, SCORE_ID: the latest first, and what only the history has last."""
     score, _, member = position.removeprefix(_ARCHIVED).partition("_")
     return not position.startswith(_ARCHIVED), float(score), member
-
-
-def order_of_entry(position: str) -> tuple[bool, float, str]:
-    """Returns the sort key of an entry of a stream, MILLISECONDS-NUMBER."""
-    milliseconds, _, number = position.partition("-")
-    return True, float(milliseconds), number.zfill(20)
 
 
 def order_of_name(position: str) -> tuple[int, ...]:

@@ -11,18 +11,23 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from redis.exceptions import RedisError
 
+from taskqueue.gateway.events.output import entry_order
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.parts import PART, POSITIONS
 from taskqueue.gateway.partitions import merging
 from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
 from taskqueue.gateway.partitions.placement import Placement
-from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.gateway.routes.tasks import bad_cursor
+from taskqueue.gateway.schemas.values import PageQuery
+from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
@@ -34,9 +39,7 @@ log = logging.getLogger(__name__)
 
 _ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
 _NAME = r"(?P<name>[A-Za-z0-9._-]{1,100})"
-_REASONS = {200: "OK", 201: "Created", 202: "Accepted", 207: "Multi-Status", 404: "Not Found", 422: "Unprocessable"}
-DEFAULT_LIMIT = 50
-"""Items of a page where the request does not say how many."""
+DEFAULT_LIMIT = int(PageQuery.model_fields["limit"].default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,10 @@ class Router:
             found = _refused(Refusal(errors.INTERNAL, text), environ)
         if isinstance(found, Member):
             return found.app(environ, start_response)
-        reason = _REASONS.get(found.status, "Response")
         headers = [pair for pair in found.headers if pair[0].lower() != "content-length"]
-        start_response(f"{found.status} {reason}", [*headers, ("Content-Length", str(len(found.body)))])
+        start_response(
+            f"{found.status} {HTTPStatus(found.status).phrase}", [*headers, ("Content-Length", str(len(found.body)))]
+        )
         return [found.body] if environ["REQUEST_METHOD"] != "HEAD" else []
 
     def _handle(self, environ: Environ) -> Answer | Member:
@@ -98,24 +102,15 @@ class Router:
 
     # --- one partition ---
 
-    def locate(self, task_id: str, *names: str) -> Member:
-        """Returns the partition of a task, a batch or a bulk action.
-
-        One whose id names none is looked for: it was made by the first partition, by a schedule, of an RQ job or of a
-        row of an outbox.
-        """
-        number = partition_of_id(task_id)
-        if number is not None and number in self.members.all:
-            return self.members.all[number]
-        for member in self.members.answering():
-            keys = member.keys
-            try:
-                if member.holds(keys.rq_job(task_id), keys.deleted(task_id), keys.batch(task_id), keys.bulk(task_id)):
-                    return member
-            except (RedisError, OSError):
-                continue
-        away = self.members.away()
-        return self.members.all[away[0]] if away else self.members.first
+    def locate(self, task_id: str) -> Member:
+        """Returns the partition of a task, a batch or a bulk action; for an unknown one, one that may have it."""
+        number = partition_of_id(task_id)  # also of one that is away, whose app says so
+        if number is None or number not in self.members.all:
+            number = locate(task_id, {each.number: each.redis for each in self.members.answering()})
+        if number is None:
+            away = self.members.away()
+            return self.members.all[away[0]] if away else self.members.first
+        return self.members.all[number]
 
     def holder_of_schedule(self, name: str) -> Member | None:
         """Returns the partition that has a schedule of this name."""
@@ -189,8 +184,7 @@ def paged(key: Callable[[str], Any] = merging.order) -> Handler:
         try:
             before = merging.read_cursor(query.get("cursor", [None])[0], router.members.all)
         except ValueError:
-            detail = "is not valid for this list: use next_cursor of the previous page"
-            raise refusals.invalid([errors.parameter_error("cursor", detail)]) from None
+            raise bad_cursor() from None
         limit = query.get("limit", [""])[0]
         answers, positions = _ask_for_pages(router, call, query, before)
         if bad := next((each for each in answers if not each.well and not each.is_away), None):
@@ -276,7 +270,7 @@ def _place_of_row(router: Router, row: Any) -> Member:
     task_id = row.get("task_id") if isinstance(row, dict) else None
     if not isinstance(task_id, str):
         return router.members.first
-    home = router.members.all[preferred(task_id, router.members.all)[0]]
+    home = router.placement.home(task_id)
     for member in router.members.answering():
         # Before a partition was added, the row had another home.
         if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
@@ -350,7 +344,7 @@ ROUTES = (
     _route("GET", "/tasks", paged()),
     _route("GET", "/dlq/failed-tasks", paged()),
     _route("GET", "/batches", paged()),
-    _route("GET", "/audit", paged(merging.order_of_entry)),
+    _route("GET", "/audit", paged(entry_order)),
     _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
     _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),

@@ -10,8 +10,8 @@ from taskqueue.gateway.auth.authenticator import submitter
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.ordering import circles, in_order
 from taskqueue.gateway.schemas.batches import BatchItemBody, BatchTermsBody
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.domain.task import ULID_LENGTH, BatchPlace, NewTask, TaskState
+from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
+from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.batches import Batches, BatchTerms
@@ -48,7 +48,7 @@ class Identity:
         return self._derived(f"item {name}" if isinstance(name, str) else index)
 
     def _derived(self, what: int | str) -> str:
-        mark = self.batch_id[ULID_LENGTH:] if partition_of_id(self.batch_id) else ""
+        mark = mark_of_partition(partition_of_id(self.batch_id) or 0)
         return task_id(f"{self.batch_id[:10]}-{self.batch_id}{'-' if mark else ''}{mark}", what)
 
 

@@ -39,7 +39,7 @@ def slots_for(use: Mapping[int, Use], concurrency: int, turn: int) -> dict[int, 
             more = min(each, wanted[number] - found[number], left)
             found[number] += more
             left -= more
-    # What nobody needs stays where it is, and what nobody has is spread.
+    # Slots without a use stay where they are; slots that no partition has are spread evenly.
     for number in order:
         kept = min(left, max(0, use[number].slots - found[number]))
         found[number] += kept

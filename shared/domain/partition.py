@@ -10,15 +10,16 @@ import hashlib
 import re
 from collections.abc import Iterable
 
+from taskqueue.shared.domain.task import ALPHABET, in_base32
+
 MOST_PARTITIONS = 1024
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_MARKED = re.compile(rf"(?:[{_ALPHABET}]{{26}}|[0-9a-f]{{16}})([{_ALPHABET}]{{2}})(?=-|$)")
+_MARKED = re.compile(rf"(?:[{ALPHABET}]{{26}}|[0-9a-f]{{16}})([{ALPHABET}]{{2}})(?=-|$)")
 """A ULID or the id of a bulk action with a mark behind it; ids that are derived from it continue after a hyphen."""
 
 
 def mark_of_partition(number: int) -> str:
     """Returns what the ids of a partition end with: two characters, or nothing for the first one."""
-    return _ALPHABET[number >> 5] + _ALPHABET[number & 31] if number else ""
+    return in_base32(number, 10) if number else ""
 
 
 def partition_of_id(said: str) -> int | None:
@@ -29,7 +30,7 @@ def partition_of_id(said: str) -> int | None:
     found = _MARKED.match(said)
     if found is None:
         return None
-    return _ALPHABET.index(found[1][0]) << 5 | _ALPHABET.index(found[1][1])
+    return ALPHABET.index(found[1][0]) << 5 | ALPHABET.index(found[1][1])
 
 
 def preferred(name: str, numbers: Iterable[int]) -> list[int]:

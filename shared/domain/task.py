@@ -78,9 +78,8 @@ class Outcome(StrEnum):
 TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Valid ids of tasks and batches. The longest belong to deliveries for tasks of schedules: `NAME-DUE-hook-1`."""
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-ULID_LENGTH = 26
-_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
 
 
 def new_task_id(mark: str = "") -> str:

@@ -80,6 +80,11 @@ def main(port: int | None = None, reload: bool = True) -> int:
         os.environ["GATEWAY_PORT"] = str(port)
     settings = load_or_exit()
     try:
+        if settings.is_partitioned:
+            raise SettingsError(
+                "taskqueue dev runs on one Redis: unset REDIS_PARTITIONS (or the cluster in REDIS_URL), "
+                "or start each part by its own command"
+            )
         parts = parts_of(settings)
         check_ports(parts, settings.bind_host)
         handlers = read_handlers(settings)

@@ -58,7 +58,7 @@ class Reloader:
 
 def _discard_bytecode(file: Path) -> None:
     """Removes the compiled form of a file: for Python it is current if size and second of the source are the same."""
-    with suppress(NotImplementedError, OSError):
+    with suppress(NotImplementedError, OSError):  # a Python without a cache tag keeps no compiled files
         Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
 

@@ -168,7 +168,7 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
 
 
 def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
-    """Refuses a server whose store belongs to another place in REDIS_PARTITIONS: ids name that place for ever."""
+    """Refuses a server whose store belongs to another place in REDIS_PARTITIONS, as the ids in it name that place."""
     try:
         found = connection.ask("GET", key)
         if found is None:

@@ -178,8 +178,7 @@ def _check(what: str, about: bytes) -> None:
 
 def new_seed(mark: str = "") -> str:
     """Returns the first ten characters of ids, which hold the time, the seed of the rest, and what ends them."""
-    number, digits = time.time_ns() // 1_000_000, "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-    head = "".join(digits[number >> shift & 31] for shift in range(45, -1, -5))
+    head = in_base32(time.time_ns() // 1_000_000, 50)
     return f"{head}-{secrets.token_hex(16)}{'-' if mark else ''}{mark}"
 
 

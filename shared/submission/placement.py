@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import partition_of_id, preferred
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import translated
+from taskqueue.shared.domain.partition import preferred
+from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.direct import Submission
 from taskqueue.shared.submission.refusals import Refusal
@@ -97,15 +96,8 @@ class Submissions:
         return self.by_number[self._number_of(task_id)]
 
     def _number_of(self, task_id: str) -> int:
-        number = partition_of_id(task_id)
-        if number in self.by_number:
-            return number
-        if len(self.by_number) > 1:
-            for number, each in self.by_number.items():
-                try:
-                    with translated():
-                        if each.redis.exists(each.scripts.keys.rq_job(task_id)):
-                            return number
-                except StoreUnavailable:
-                    continue
-        return min(self.by_number)
+        first = min(self.by_number)
+        if len(self.by_number) == 1:
+            return first
+        found = locate(task_id, {number: each.redis for number, each in self.by_number.items()})
+        return first if found is None else found

@@ -54,6 +54,6 @@ def _about(backend: TaskQueueBackend) -> dict[str, Any]:
     """Returns what the page shows of a backend."""
     try:
         tasks, problem = backend.newest_tasks(SHOWN), ""
-    except (ClientError, NotImplementedError) as error:
+    except (ClientError, NotImplementedError) as error:  # the second one: a backend without a gateway has no lists
         tasks, problem = [], str(error)
     return {"alias": backend.alias, "dashboard": backend.dashboard_url, "tasks": tasks, "problem": problem}

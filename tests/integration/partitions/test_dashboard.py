@@ -68,3 +68,11 @@ def test_a_partition_that_is_away_is_named_and_the_others_are_shown(
         assert "s-away" in text
         assert "2 of 3 answer" in text
         assert shown(Client(dashboard), "/") == (200, "1"), "the first that answers"
+
+
+def test_all_partitions_share_the_count_of_failed_sign_ins_and_the_metrics(routed: Routed) -> None:
+    """A browser chooses the partition: with a count in each, it would have as many tries more."""
+    dashboard = PartitionedDashboard(routed.settings, Users([]))
+    contexts = [dashboard.partitions.context(number) for number in range(3)]
+    assert len({id(each.login_throttle) for each in contexts}) == 1
+    assert len({id(each.metrics) for each in contexts}) == 1
