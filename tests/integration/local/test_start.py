@@ -240,6 +240,12 @@ def test_unreachable_redis_is_one_line(start: Start) -> None:
     assert "(redis://127.0.0.1:1/0): start it, correct REDIS_URL" in program.output
 
 
+def test_several_servers_are_for_parts_that_are_started_one_by_one(start: Start) -> None:
+    program = start(REDIS_PARTITIONS="redis://a,redis://b")
+    assert program.await_end() == 2
+    assert program.output.startswith("taskqueue dev runs on one Redis: unset REDIS_PARTITIONS")
+
+
 def test_mistakes_in_the_settings_end_with_status_2(start: Start) -> None:
     program = start(GATEWAY_PORT="many")
     assert program.await_end() == 2
