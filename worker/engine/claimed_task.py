@@ -172,17 +172,22 @@ def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: in
     offset = int(reply[0]) - received_us
     return [
         ClaimedTask(
-            *cast("_Row", tuple(row[:11])),
+            *cast("_Row", tuple(_as_count(value) if type(value) is int else value for value in row[:11])),
             _moment_us(row[11]),
             token,
             offset,
             sent_at + lease,
             parent_results=row[12],
-            suspicions=row[13] if len(row) > 13 else 0,  # the gateway of the version before sends none
+            suspicions=_as_count(row[13]) if len(row) > 13 else 0,  # the gateway of the version before sends none
             rq_job=(received_us, *row[14]) if len(row) > 14 else (),
         )
         for row in reply[3]
     ]
+
+
+def _as_count(number: int) -> int:
+    """Returns a count of a record; 0 for a negative one, which only a damaged record has."""
+    return max(0, number)
 
 
 def _moment_us(score: bytes) -> int:

@@ -15,7 +15,7 @@ from redis import Redis
 
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import Unique
+from taskqueue.shared.domain.task import TaskState, Unique
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.quarantine import single
 from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
@@ -95,6 +95,8 @@ def places(system: System, kind: Kind) -> list[str]:
         return [make]
     if kind.parameter == "queue":
         return [make("normal")]
+    if kind.parameter == "state":
+        return [make(TaskState.CANCELLED)]  # what starts like it would be all keys
     start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
     there = [text(key) for key in system.redis.scan_iter(start + "*", count=10_000)]
     return there[:1]

@@ -26,6 +26,14 @@ def claimed(retry: bytes, score: bytes) -> ClaimedTask:
     return task
 
 
+def test_a_negative_count_of_a_damaged_record_is_none() -> None:
+    row = [b"t", b"q", b"x", b"", -1, -2, -7, -(2**63), b"", b"", b"", b"5", b"", -1]
+    [task] = read_claim([0, [], 0, [row], -1], "k", 0, 0, 9)
+    assert (task.attempt, task.failures, task.crashes, task.losses, task.suspicions) == (0, 0, 0, 0, 0)
+    [task] = read_claim([0, [], 0, [[*row[:7], -7, *row[8:13], 1]], -1], "k", 0, 0, 9)
+    assert task.company(8) == 4
+
+
 def crash_reports() -> CrashReports:
     return CrashReports("w", GENERAL, max_crashes=3, pool=cast("ExecutorPool", SimpleNamespace(types={})))
 
