@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from taskqueue.shared.redis.client import connect, keys_of
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.remote_parents import RemoteParents
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -69,6 +71,7 @@ class Member:
         self.app = app
         self.redis: Redis = connect(settings.store_url, timeout=PATIENCE, retries=0, name="router")
         self.keys = keys_of(self.redis)
+        self.parents = RemoteParents(Scripts(self.redis))
         self.stored = 0
         """How many tasks it stores, as of the last look."""
         self.answers = True

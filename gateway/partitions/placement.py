@@ -7,12 +7,12 @@ ties to it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.placement import home_name, parents_in, the_only
+from taskqueue.shared.submission.placement import introduce, key_name, parents_in, unique_name
 
 if TYPE_CHECKING:
     from taskqueue.gateway.partitions.members import Member
@@ -33,21 +33,27 @@ class Placement:
         self.choose = choose
 
     def of_task(self, body: Any, key: str | None) -> Member | None:
-        """Returns the partition to which a task is tied; None where nothing ties it. Raises Refusal (422)."""
-        if parents := self._parents([body]):
-            return parents
-        name = home_name(_field(body, "type"), _field(body, "unique_key"), key)
-        return None if name is None else self.home(name)
+        """Returns the partition to which a task is tied; None where nothing ties it."""
+        if unique := unique_name(_field(body, "type"), _field(body, "unique_key")):
+            return self.home(unique)
+        return self._of_parent_or_key([body], key)
 
     def of_batch(self, body: Any, key: str | None) -> Member | None:
         """Returns the same for all tasks of a request. Raises Refusal (422)."""
         source, tasks = _field(body, "from"), _field(body, "tasks")
         if isinstance(source, dict):
             return self._of_source(source)
-        if parents := self._parents(tasks if isinstance(tasks, list) else []):
-            return parents
-        name = home_name(None, None, key)
-        return None if name is None else self.home(name)
+        return self._of_parent_or_key(tasks if isinstance(tasks, list) else [], key)
+
+    def introduce(self, tasks: Iterable[Any], to: Member, before: Callable[[], None]) -> None:
+        """Makes the parents of new tasks known to their partition, where they are in another one; first calls `before`.
+
+        Raises Refusal where one is away, and what `before` raises.
+        """
+        places = {parent: self.locate(parent).number for parent in set(parents_in(tasks))}
+        if any(number != to.number for number in places.values()):
+            before()
+            introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
 
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""
@@ -68,9 +74,11 @@ class Placement:
             raise refusals.invalid([refusals.field_error(("from",), text)])
         return self.locate(batch)
 
-    def _parents(self, tasks: Collection[Any]) -> Member | None:
-        number = the_only({parent: self.locate(parent).number for parent in parents_in(tasks)})
-        return None if number is None else self.members[number]
+    def _of_parent_or_key(self, tasks: Iterable[Any], key: str | None) -> Member | None:
+        if parent := next(parents_in(tasks), None):
+            return self.locate(parent)
+        name = key_name(key)
+        return None if name is None else self.home(name)
 
 
 def _field(body: Any, name: str) -> Any:

@@ -155,6 +155,16 @@ def of_id(router: Router, call: Call) -> Member:
     return router.locate(call.match["id"])
 
 
+def batch_of_id(router: Router, call: Call) -> Answer | Member:
+    """Passes a request to the partition of a batch; tasks that are added may depend on tasks in another one."""
+    member = router.locate(call.match["id"])
+    if call.method != "POST":
+        return member
+    body = call.body
+    _introduce(router, call, tasks_in(_read(body)), member)
+    return member.call(call.environ, body)
+
+
 def merged(merge: merging.Merge) -> Handler:
     """Returns a handler that asks all partitions and merges their documents."""
 
@@ -213,17 +223,33 @@ def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler
 
     def handle(router: Router, call: Call) -> Answer | Member:
         body = call.body
-        try:
-            value = json.loads(body)
-        except (ValueError, RecursionError):
-            value = None  # the app says what is wrong
+        value = _read(body)
         key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
         tied = of(router.placement, value, key)
         if tied is not None:
+            _introduce(router, call, [value, *tasks_in(value)], tied)
             return tied.call(call.environ, body)
         return _untied(router, call, body)
 
     return handle
+
+
+def _read(body: bytes) -> Any:
+    """Returns the JSON of a body; None for what is none, about which the app says what is wrong."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def tasks_in(body: Any) -> list[Any]:
+    """Returns the tasks of a batch."""
+    tasks = body.get("tasks") if isinstance(body, dict) else None
+    return tasks if isinstance(tasks, list) else []
+
+
+def _introduce(router: Router, call: Call, tasks: Iterable[Any], to: Member) -> None:
+    router.placement.introduce(tasks, to, lambda: to.authenticate(call.environ, Scope.SUBMIT))
 
 
 def _untied(router: Router, call: Call, body: bytes) -> Answer:
@@ -252,6 +278,7 @@ def outbox(router: Router, call: Call) -> Answer:
     statuses, headers = set(), list[tuple[str, str]]()
     for member in {each.number: each for each in (*places, *settled_places)}.values():
         own = [at for at, each in enumerate(places) if each is member]
+        _introduce(router, call, [rows[at] for at in own], member)
         part = {"rows": [rows[at] for at in own]}
         part["settled"] = [each for each, place in zip(settled, settled_places, strict=True) if place is member]
         answer = member.call(call.environ, json.dumps({**value, **part}).encode())
@@ -346,7 +373,7 @@ ROUTES = (
     _route("GET", "/batches", paged()),
     _route("GET", "/audit", paged(entry_order)),
     _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
-    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
+    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", batch_of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
     _route("GET POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
     _route("POST", "/bulk-actions/preview", merged(merging.preview)),

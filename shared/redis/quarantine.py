@@ -51,6 +51,7 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.TASKS,
                 keys.BLOCKED,
                 keys.DEFERRED_WORK,
+                keys.REMOTE_PARENTS,
                 keys.LEASES,
                 keys.DEADLINES,
                 keys.LIMITS_DUE,

@@ -353,6 +353,7 @@ LOCK_NAMES = (
     "history",
     "payloads",
     "limit_shares",
+    "dependencies",
 )
 """A lock for each housekeeping job."""
 

@@ -95,6 +95,8 @@ class AsyncQueue:
     async def _submit(self, new: NewSubmission) -> Accepted:
         submission, draft = new.submission, new.drafted
         try:
+            if new.has_parents:
+                await asyncio.to_thread(new.introduce_parents)
             if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
                 return first
             if submission.payloads.is_large(draft.text):
@@ -115,6 +117,8 @@ class AsyncQueue:
     async def _outcomes(self, group: Group) -> list[Accepted | Problem]:
         outcomes: list[Accepted | Problem] = []
         try:
+            if self.settings.is_partitioned:
+                await self._in_thread(partial(group.introduce_parents, self.submissions), BRIEF)
             for chunk in chunks_of(group.drafts):
                 outcomes += await self._in_thread(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:

@@ -42,6 +42,15 @@ class NewSubmission:
         """Reads it. Raises Refusal, TypeError and ValueError."""
         self.drafted = self.submission.draft(*self.given)
 
+    @property
+    def has_parents(self) -> bool:
+        """Returns whether it depends on other tasks."""
+        return bool(self.given[3].get("depends_on"))
+
+    def introduce_parents(self) -> None:
+        """Makes its parents known to its partition, where they are in another one. Raises Refusal."""
+        self.submissions.introduce([self.given[3]], self.submission)
+
     def after(self, error: Exception) -> None:
         """Handles an error: the next try of a task that was not sent goes to another partition."""
         away = isinstance(error, StoreUnavailable) or translation(error) is not None
@@ -59,6 +68,10 @@ class Group:
     places: list[int]
     drafts: list[Draft | Problem]
 
+    def introduce_parents(self, submissions: Submissions) -> None:
+        """Makes the parents of its tasks known to its partition, where they are in another one. Raises Refusal."""
+        submissions.introduce((each.value for each in self.drafts if isinstance(each, Draft)), self.submission)
+
 
 def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:
     """Returns tasks as drafts, by partition.
@@ -68,15 +81,12 @@ def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> l
     groups: dict[int, Group] = {}
     free = submissions.free()
     for at, task in enumerate(tasks):
-        submission, refusal = free, None
+        submission = free
         if isinstance(task, Mapping):
-            try:
-                submission = submissions.tied(str(task.get("type")), None, task) or free
-            except Refusal as error:
-                refusal = problem_of(error)
+            submission = submissions.tied(str(task.get("type")), None, task) or free
         group = groups.setdefault(id(submission), Group(submission, [], []))
         group.places.append(at)
-        group.drafts.append(refusal or _draft(submission, task))
+        group.drafts.append(_draft(submission, task))
     return list(groups.values())
 
 

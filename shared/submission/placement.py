@@ -1,7 +1,8 @@
 """Chooses the partition of new tasks, over HTTP and directly, by the first of these rules that applies.
 
-A task goes where the tasks are that it depends on; else where its unique_key, or its Idempotency-Key, is at home, so
-that the same key always meets the same store; else to any partition that answers.
+A task goes where its unique_key is at home, so that the same key always meets the same store; else where the first task
+is that it depends on; else where its Idempotency-Key is at home; else to any partition that answers. Before it is
+stored, the tasks that it depends on in other partitions are made known to its own one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import preferred
+from taskqueue.shared.domain.task import TASK_ID
+from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
+from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.direct import Submission
 from taskqueue.shared.submission.refusals import Refusal
@@ -28,24 +32,30 @@ def parents_in(tasks: Iterable[Any]) -> Iterator[str]:
         parents = task.get("depends_on") if isinstance(task, Mapping) else None
         for parent in parents if isinstance(parents, Sequence) and not isinstance(parents, str) else ():
             said = parent.get("task_id") if isinstance(parent, Mapping) else parent
-            if isinstance(said, str):
+            if isinstance(said, str) and TASK_ID.fullmatch(said):
                 yield said
 
 
-def home_name(task_type: Any, unique_key: Any, key: str | None) -> str | None:
-    """Returns the name that decides about the partition of a task with a unique key, or with an Idempotency-Key."""
-    if isinstance(unique_key, str):
-        return f"unique {task_type} {unique_key}"
+def unique_name(task_type: Any, unique_key: Any) -> str | None:
+    """Returns the name that decides about the partition of a task with a unique key."""
+    return f"unique {task_type} {unique_key}" if isinstance(unique_key, str) else None
+
+
+def key_name(key: str | None) -> str | None:
+    """Returns the name that decides about the partition of what is submitted with an Idempotency-Key."""
     return None if key is None else "key " + key.strip().removeprefix('"').removesuffix('"')
 
 
-def the_only(places: Mapping[str, int]) -> int | None:
-    """Returns the partition of all of these tasks; None for no tasks. Raises Refusal when there are several."""
-    if len(set(places.values())) > 1:
-        where = ", ".join(f"{task_id} in {number}" for task_id, number in list(places.items())[:5])
-        text = f"the tasks are in different partitions ({where}): a task depends on tasks of one partition only"
-        raise Refusal(refusals.NO_PARENT, text)
-    return next(iter(places.values()), None)
+def introduce(parents: Mapping[str, int], to: int, partitions: Mapping[int, RemoteParents]) -> None:
+    """Makes tasks known to the partition in which others will depend on them. Raises Refusal where one is away."""
+    for number, ids in by_partition(parents).items():
+        if number == to:
+            continue
+        try:
+            look_up(ids, partitions[number], partitions[to], to)
+        except StoreUnavailable as error:
+            text = f"partition {number} or {to} does not answer, and a task in {to} depends on {ids[0]} in {number}"
+            raise Refusal(refusals.STORE, f"{text}. Nothing was changed", headers={"Retry-After": "2"}) from error
 
 
 class Submissions:
@@ -66,14 +76,25 @@ class Submissions:
             each.close()
 
     def tied(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> Submission | None:
-        """Returns the partition of a task, if something ties it to one. Raises Refusal."""
+        """Returns the partition of a task, if something ties it to one."""
         if len(self.by_number) == 1:
             return next(iter(self.by_number.values()))
-        if options and (parents := list(parents_in([options]))):
-            number = the_only({parent: self._number_of(parent) for parent in parents})
-            return None if number is None else self.by_number[number]
-        name = home_name(task_type, options.get("unique_key"), key)
-        return None if name is None else self.by_number[preferred(name, self.by_number)[0]]
+        if unique := unique_name(task_type, options.get("unique_key")):
+            return self._home(unique)
+        if options and (parent := next(parents_in([options]), None)):
+            return self.of(parent)
+        name = key_name(key)
+        return None if name is None else self._home(name)
+
+    def _home(self, name: str) -> Submission:
+        return self.by_number[preferred(name, self.by_number)[0]]
+
+    def introduce(self, tasks: Iterable[Any], to: Submission) -> None:
+        """Makes the parents of new tasks known to their partition, where they are in another one. Raises Refusal."""
+        if len(self.by_number) > 1 and (parents := set(parents_in(tasks))):
+            places = {parent: self._number_of(parent) for parent in parents}
+            partitions = {number: RemoteParents(each.scripts) for number, each in self.by_number.items()}
+            introduce(places, next(number for number, each in self.by_number.items() if each is to), partitions)
 
     def free(self, but: Collection[Submission] = ()) -> Submission:
         """Returns a partition for a task that nothing ties: one that has answered, if there is one."""

@@ -88,6 +88,7 @@ class Queue:
 
     def _submit(self, new: NewSubmission) -> Accepted:
         try:
+            new.introduce_parents()
             return new.submission.submit(new.drafted)
         except Exception as error:
             new.after(error)
@@ -110,6 +111,7 @@ class Queue:
     def _outcomes(self, group: Group) -> list[Accepted | Problem]:
         outcomes: list[Accepted | Problem] = []
         try:
+            self._retried(partial(group.introduce_parents, self.submissions), BRIEF)
             for chunk in chunks_of(group.drafts):
                 outcomes += self._retried(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.instrumentation import trace_redis
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.redis.client import connect, translated
+from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.bulk_actions import BulkActions
@@ -42,6 +43,7 @@ from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
 from taskqueue.shared.stores.payloads import open_payload_store
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.remote_parents import RemoteParents
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.unarchived import Unarchived
@@ -49,6 +51,7 @@ from taskqueue.shared.stores.workers import Workers
 from taskqueue.worker.housekeeping.alert_channels import Channel, channels_of
 from taskqueue.worker.housekeeping.jobs.alerts import Alerts
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from taskqueue.worker.housekeeping.jobs.dependencies import Dependencies
 from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
 from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
 from taskqueue.worker.housekeeping.jobs.outage import Outage
@@ -72,8 +75,8 @@ log = logging.getLogger(__name__)
 
 LATE = 30.0
 """Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
-SHARES_TIMEOUT = 0.5
-"""Seconds that the job `limit_shares` waits for an answer of a partition."""
+OTHERS_TIMEOUT = 0.5
+"""Seconds that a job waits for an answer of another partition."""
 HISTORY_TIMEOUT = 10.0
 """Seconds that the job `history` waits for its database; below LATE: a frozen one does not look like a stuck job."""
 
@@ -91,9 +94,13 @@ class Parts:
 
 
 def build(
-    settings: Settings, scripts: Scripts, tracing: Tracing | None = None, partitions: Mapping[int, Limits] | None = None
+    settings: Settings,
+    scripts: Scripts,
+    tracing: Tracing | None = None,
+    partitions: Mapping[int, Scripts] | None = None,
+    own: int = 0,
 ) -> Parts:
-    """Returns a housekeeper of one partition for its settings; that of the first one gets the limits of all."""
+    """Returns a housekeeper for its settings: of a single server, or of the partition `own` among several."""
     tracing = tracing or Tracing("housekeeper", settings, settings.instance_id)
     queues = Queues.of(scripts, settings)
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
@@ -120,9 +127,8 @@ def build(
     if channels := channels_of(settings):
         strategies[_alerts(settings, scripts, queues, channels)] = OnLeader(leadership)
         strategies[_outage(settings, scripts, leadership, channels)] = Everywhere()
-    if partitions:
-        shares = LimitShares(partitions, _seconds(settings.housekeeper_limit_shares_interval))
-        strategies[shares] = RoundByRound(locks, lock_of(settings, shares), settings.instance_id)
+    for job in _jobs_of_several(settings, partitions, own) if partitions else ():
+        strategies[job] = RoundByRound(locks, lock_of(settings, job), settings.instance_id)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
@@ -172,6 +178,19 @@ def _jobs(
         ),
         Bulk(BulkActions(scripts, dead_letters)),
     ]
+
+
+def _jobs_of_several(settings: Settings, partitions: Mapping[int, Scripts], own: int) -> Iterator[HousekeepingJob]:
+    """Yields the jobs of one of several partitions; the first one shares out the limits of all."""
+    yield Dependencies(
+        own,
+        {number: RemoteParents(scripts) for number, scripts in partitions.items()},
+        lambda task_id: locate(task_id, {number: scripts.redis for number, scripts in partitions.items()}),
+        _seconds(settings.housekeeper_dependencies_interval),
+    )
+    if own == min(partitions):
+        limits = {number: Limits(scripts) for number, scripts in partitions.items()}
+        yield LimitShares(limits, _seconds(settings.housekeeper_limit_shares_interval))
 
 
 def _history(settings: Settings, scripts: Scripts) -> list[History]:
@@ -302,11 +321,9 @@ def main() -> int:
         exit_if_unusable(each.store_url)
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
-    lowest = min(settings.partitions)
-    limits = _limits_of(settings) if settings.is_partitioned else None
+    others = _others(settings) if settings.is_partitioned else None
     partitions = {
-        number: build(each, _scripts(each), tracing, limits if number == lowest else None)
-        for number, each in settings.partitions.items()
+        number: build(each, _scripts(each), tracing, others, number) for number, each in settings.partitions.items()
     }
     metrics_server = _metrics_server(settings, partitions)
     stop = threading.Event()
@@ -336,10 +353,10 @@ def _scripts(settings: Settings) -> Scripts:
     return Scripts(connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper"))
 
 
-def _limits_of(settings: Settings) -> dict[int, Limits]:
-    """Returns the limits of all partitions; one that hangs must not delay the shares of the others for long."""
+def _others(settings: Settings) -> dict[int, Scripts]:
+    """Returns what jobs need of all partitions; one that hangs must not delay the others for long."""
     return {
-        number: Limits(Scripts(connect(each.store_url, timeout=SHARES_TIMEOUT, retries=0, name="limit-shares")))
+        number: Scripts(connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"))
         for number, each in settings.partitions.items()
     }
 

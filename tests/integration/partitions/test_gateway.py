@@ -52,13 +52,6 @@ def test_a_task_goes_to_the_tasks_that_it_depends_on(routed: Routed) -> None:
         assert place(routed.submit(depends_on=[{"task_id": parent}])) == number
 
 
-def test_parents_in_different_partitions_are_refused_with_their_places(routed: Routed) -> None:
-    parents = [{"task_id": routed.submit_to(number)} for number in (1, 2)]
-    answer = routed.post("/tasks", {"type": "process", "data": 1, "depends_on": parents})
-    assert answer.status_code == 422
-    assert f"{parents[0]['task_id']} in 1" in answer.json["detail"]
-
-
 def test_a_key_always_meets_the_same_store(routed: Routed) -> None:
     for key in "abcdefgh":
         first = routed.post("/tasks", {"type": "process", "data": 1}, Idempotency_Key=key)

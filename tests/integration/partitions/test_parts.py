@@ -73,6 +73,30 @@ def test_direct_submission_keeps_to_the_rules_of_the_gateway(three_servers: Serv
     assert asyncio.run(submit()) == list(range(20))
 
 
+def test_a_task_gets_the_results_of_parents_in_all_partitions(three_servers: Servers) -> None:
+    three_servers.system.start("worker", WORKER_EXECUTORS="2")
+    three_servers.system.start("housekeeper")
+    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    with queue_of(three_servers) as queue:
+        held = {place((task := queue.submit("echo", number, delay=1)).task_id): task.task_id for number in range(30)}
+        assert held.keys() == {0, 1, 2}
+        parents: Any = [{"task_id": each} for each in held.values()]
+        child = queue.submit("gather", depends_on=parents)
+        [many] = queue.submit_many([new_task("gather", depends_on=parents[::-1])])
+        assert child.status == "blocked"
+        assert not isinstance(many, Problem)
+        expected = {each: queue.result(each, 20) for each in held.values()}
+        assert queue.result(child.task_id, 20) == queue.result(many.task_id, 20) == expected
+
+    async def submit() -> Any:
+        addresses = tuple(each.url for each in three_servers.servers)
+        async with AsyncQueue(redis_partitions=addresses) as queue:
+            task = await queue.submit("gather", depends_on=parents)
+            return await queue.result(task.task_id, 20)
+
+    assert asyncio.run(submit()) == expected
+
+
 def test_a_partition_that_is_away_costs_only_its_own_tasks(three_servers: Servers, tmp_path: Path) -> None:
     system = three_servers.system
     worker = system.start("worker", WORKER_EXECUTORS="4")

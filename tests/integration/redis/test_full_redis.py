@@ -37,6 +37,7 @@ from taskqueue.shared.stores.limits import Limits, Share, limit_declare, limit_d
 from taskqueue.shared.stores.maintenance import Pruned
 from taskqueue.shared.stores.personal_keys import PersonalKeys
 from taskqueue.shared.stores.queues import redeliver, run_now, submission_check
+from taskqueue.shared.stores.remote_parents import RemoteParents, Seen
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.tasks import discard
 from taskqueue.shared.stores.unarchived import Unarchived
@@ -46,8 +47,9 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "children_start", "personal_key_add", "request_begin", "rq_adopt", "schedule_fire",
-    "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one", "submit_one_once",
+    "batch_extend", "batch_open", "children_start", "parents_note", "personal_key_add", "request_begin", "rq_adopt",
+    "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
+    "submit_one_once",
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 
@@ -230,6 +232,22 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
     store.report(delivery, "completed", "t3")
     with full(store.redis):
         assert redeliver(store.scripts, delivery) == ("completed", f"{family.task}-hook-2")
+
+
+def test_a_task_hears_of_its_parent_in_another_partition(store: Store) -> None:
+    parents, parent = RemoteParents(store.scripts), new_task_id()
+    parents.note(Seen(b"1", [(parent, b"pending", b"")]))
+    child = new(parents=(Parent(task_id=parent, on=On.SUCCESS),))
+    store.queues.submit([child])
+    assert store.state(child.id) is S.BLOCKED
+    own = store.submit()[0]
+    with full(store.redis):
+        parents.note(Seen(b"2", [(parent, b"completed", b"")]))
+        assert parents.watch([own], 1).states == [(own, b"pending", b"")]
+        with pytest.raises(StoreRefused):
+            parents.note(Seen(b"3", [(new_task_id(), b"pending", b"")]))
+        assert not parents.due(timedelta(0), 10)
+    assert store.state(child.id) is S.PENDING
 
 
 def test_a_queue_is_paused_and_resumed(store: Store) -> None:

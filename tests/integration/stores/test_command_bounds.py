@@ -34,6 +34,7 @@ from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, V
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import CHUNK, Queues, submit_arguments
+from taskqueue.shared.stores.remote_parents import RemoteParents, Seen
 from taskqueue.shared.stores.task_types import types_publish
 from taskqueue.shared.stores.tasks import Filter
 from taskqueue.shared.stores.unarchived import EndedTask, Unarchived
@@ -611,6 +612,38 @@ def a_share_that_wakes_workers_of_many_queues(store: Store) -> tuple[Any, ...]:
     Limits(store.scripts).put("type:noop", Limit(concurrency=5))
     [state] = Limits(store.scripts).read_shares(1)
     return (1, state.name, state.numbers, 4, 0)
+
+
+def waiting_for_another_partition(store: Store, count: int) -> list[str]:
+    parents = [new_task_id() for _ in range(count)]
+    RemoteParents(store.scripts).note(Seen(b"1", [(each, b"pending", b"") for each in parents]))
+    for parent in parents:
+        store.submit(2, parents=(Parent(task_id=parent, on=On.SUCCESS),))
+    return parents
+
+
+@worst("parents_watch", 800)
+def tasks_on_which_others_depend_elsewhere(store: Store) -> tuple[Any, ...]:
+    return (1, *store.submit(100))
+
+
+@worst("parents_note", 6000)
+def ends_of_parents_in_another_partition(store: Store) -> tuple[Any, ...]:
+    ended = waiting_for_another_partition(store, 100)
+    return (2, *(part for each in ended for part in (each, "completed", "")))
+
+
+@worst("parents_due", 800)
+def parents_in_another_partition_that_are_to_be_looked_up(store: Store) -> tuple[Any, ...]:
+    waiting_for_another_partition(store, 100)
+    return (0, 3_600_000_000, 100)
+
+
+@worst("notices_settle", 300)
+def notices_that_were_delivered(store: Store) -> tuple[Any, ...]:
+    ids = [f"t{at}" for at in range(100)]
+    store.redis.zadd(keys.notices("1"), dict.fromkeys(ids, 5))
+    return (1, *(part for each in ids for part in (each, 5)))
 
 
 @worst("page", 100)

@@ -1,8 +1,9 @@
 """Three servers, a gateway, workers and housekeepers; faults in all of them; and what must hold all the same.
 
-Every task that was accepted ends and has run (0 lost); what ran was accepted, or sent without an answer (0 invented);
-nothing is left waiting (0 stuck); a limit is never exceeded, by the count of the operating system; and while one
-partition is away, submissions that nothing ties are accepted.
+Every task that was accepted ends and has run (0 lost), after those that it depends on, which may be in other
+partitions; what ran was accepted, or sent without an answer (0 invented); nothing is left waiting (0 stuck); a limit
+is never exceeded, by the count of the operating system; and while one partition is away, submissions that nothing ties
+are accepted.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Ledger:
     """What the clients know."""
 
     accepted: list[str] = field(default_factory=list)
+    parents: dict[str, list[str]] = field(default_factory=dict)
+    """Of accepted tasks that depend on others."""
     unknown: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     away: Counter[int] = field(default_factory=Counter)
@@ -127,7 +130,11 @@ class Laboratory:
             data: dict[str, Any] = {"folder": str(self.notes), "seconds": seconds}
             if kind == "bounded":
                 data |= {"limit": LIMIT, "seconds": 0.05 + seconds}
-            self._send({"type": kind, "data": data}, f"client-{number}-{at}" if tied else None)
+            body: dict[str, Any] = {"type": kind, "data": data}
+            if at % 10 == 5 and len(self.ledger.accepted) > 2:
+                recent = self.ledger.accepted[-50:]
+                body["depends_on"] = [{"task_id": each} for each in dict.fromkeys(dice.choices(recent, k=2))]
+            self._send(body, f"client-{number}-{at}" if tied else None)
             time.sleep(dice.uniform(0.005, 0.03))
 
     def _send(self, body: Any, key: str | None) -> None:
@@ -139,11 +146,13 @@ class Laboratory:
                 status, found = 0, {}
             with self.ledger.lock:
                 self.ledger.statuses[status] += 1
-                if dead and self.one_is_dead.is_set() and key is None:
+                if dead and self.one_is_dead.is_set() and key is None and "depends_on" not in body:
                     self.ledger.away[status] += 1
                     self.ledger.waits.append(time.monotonic() - begun)
                 if status == 202:
                     self.ledger.accepted.append(found["task_id"])
+                    if "depends_on" in body:
+                        self.ledger.parents[found["task_id"]] = [each["task_id"] for each in body["depends_on"]]
                     return
                 if key is None and "Nothing was changed" not in str(found.get("detail")):
                     self.ledger.unknown += 1
@@ -250,6 +259,14 @@ class Laboratory:
             complaints.append(f"invented: {invented[:3]}")
         if stored - len(wanted) > self.ledger.unknown:
             complaints.append(f"{stored} stored, {len(wanted)} accepted and {self.ledger.unknown} without an answer")
+        first = {each: at for at, each in reversed([*enumerate((self.notes / "ran").read_text().split())])}
+        early = [
+            child
+            for child, parents in self.ledger.parents.items()
+            if child in first and any(first.get(parent, len(first) + 1) > first[child] for parent in parents)
+        ]
+        if early:
+            complaints.append(f"ran before what it depends on: {len(early)}, such as {early[:3]}")
         if (too_many := self.notes / "too-many").exists():
             complaints.append(f"more than {LIMIT} at once: {len(too_many.read_text().split())} times")
         if bad := {status: count for status, count in self.ledger.away.items() if status != 202}:
@@ -263,8 +280,16 @@ class Laboratory:
         places = Counter(partition_of_id(each) or 0 for each in self.ledger.accepted)
         return (
             f"{sum(self.happened.values())} faults, {len(self.ledger.accepted)} accepted "
-            f"({dict(sorted(places.items()))}), {self.ledger.unknown} without an answer; with one dead "
+            f"({dict(sorted(places.items()))}), {self._across()} of {len(self.ledger.parents)} with parents in another "
+            f"partition, {self.ledger.unknown} without an answer; with one dead "
             f"{self.ledger.away[202]} of {self.ledger.away.total()} untied submissions accepted, p99 {p99}"
+        )
+
+    def _across(self) -> int:
+        """How many tasks depend on one in another partition."""
+        return sum(
+            any(partition_of_id(parent) != partition_of_id(child) for parent in parents)
+            for child, parents in self.ledger.parents.items()
         )
 
     def used(self, since: float, until: float) -> float:

@@ -7,6 +7,8 @@
 -- In `keys.children` the score of a child is its status: above 0, not yet notified how this parent ended
 -- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
+-- A parent in another partition is known here by `keys.remote_parent`: its state there, and its result. In its own
+-- partition `partition:N` among its children stands for those in partition N, which get a notice (`keys.notices`).
 local SLOT = {pending = true, running = true}
 local budget = 100
 local moved, cancel_children
@@ -135,17 +137,20 @@ end
 
 local function state_of(id)
   local t = record(id, 'state')
-  return t and t.state or 'gone'
+  return t and t.state or redis.call('HGET', keys.remote_parent(id), 'state') or 'gone'
 end
 
+-- Registers a child. Returns whether the parent's record is here.
 local function register(id, parent, score)
-  redis.call('HSET', keys.rq_job(parent), 'relations', '1')
   redis.call('ZADD', keys.children(parent), score, id)
+  if redis.call('EXISTS', keys.remote_parent(parent)) == 1 then return false end
+  redis.call('HSET', keys.rq_job(parent), 'relations', '1')
+  return true
 end
 
 -- Adds a child: the record of its parent counts it, and names the first of them for display.
 local function add_child(id, parent, score)
-  register(id, parent, score)
+  if not register(id, parent, score) then return end
   local children = redis.call('HINCRBY', keys.rq_job(parent), 'children', 1)
   if children <= 50 then redis.call('HSET', keys.rq_job(parent), 'child:' .. children, id) end
 end
@@ -183,9 +188,20 @@ end
 -- Returns whether a task in this state still needs the results of its parents: a dead letter does, it may be retried.
 local function keeps(state) return state ~= 'gone' and (state == 'failed' or not ENDED[state]) end
 
+-- Returns the notices to the partition that a child stands for; nil for a child in this one.
+local function notices_for(child)
+  local number = string.match(child, '^partition:(%d+)$')
+  return number and keys.notices(number)
+end
+
 -- Notifies one child of the end of one parent.
 local function notify_child(id, parent, state)
-  local key = keys.children(parent)
+  local key, notices = keys.children(parent), notices_for(id)
+  if notices then
+    redis.call('ZADD', key, 0, id) -- the delivery registers it again for a retry (`parents_watch.lua`)
+    redis.call('ZADD', notices, NOW, parent)
+    return
+  end
   local t = record(id, 'state', 'origin', 'parents', 'on_parent_failure')
   if not t or not t.state or not t.parents then
     redis.call('ZREM', key, id)
@@ -266,7 +282,8 @@ local function needed(id)
   if not (t and t.children) then return false end
   local key = keys.children(id)
   for _, child in ipairs(redis.call('ZRANGE', key, 0, 19)) do
-    if keeps(state_of(child)) then return true end
+    local notices = notices_for(child)
+    if notices and redis.call('ZSCORE', notices, id) or not notices and keeps(state_of(child)) then return true end
     redis.call('ZREM', key, child)
   end
   return redis.call('EXISTS', key) == 1

@@ -52,9 +52,10 @@ do -- Lua has room for 200 local names at a time.
         spend(2)
         local state, found = state_of(parent[1]), ''
         if state == 'completed' then
-          found = result_of(parent[1]) or ''
+          found = result_of(parent[1]) or redis.call('HGET', keys.remote_parent(parent[1]), 'found') or ''
         elseif state == 'failed' then
-          found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or ''
+          found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or
+            redis.call('HGET', keys.remote_parent(parent[1]), 'found') or ''
         end
         left = left - #found
         if left < 0 then left, state, found = 0, state .. ' too-large', '' end

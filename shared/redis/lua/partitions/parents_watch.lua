@@ -1,0 +1,22 @@
+-- @include _prelude _webhooks _relations
+-- Reads tasks for the partition in which others depend on them, which gets a notice when they end from here on.
+-- ARGV: now, the number of that partition, the ids of the tasks.
+-- Returns {now, then per task: its state ("gone" if it has no record), its result or error}.
+write_even_when_full()
+local answer = {NOW}
+for at = 3, #ARGV do
+  local id = ARGV[at]
+  local t = record(id, 'state', 'error')
+  local state, found = t and t.state or 'gone', ''
+  if state == 'completed' then
+    found = result_of(id) or ''
+  elseif state ~= 'gone' and (state == 'failed' or not ENDED[state]) then
+    found = t.error or ''
+    redis.call('HSET', keys.rq_job(id), 'relations', '1')
+    redis.call('HSETNX', keys.rq_job(id), 'children', '0')
+    redis.call('ZADD', keys.children(id), state == 'failed' and '-' .. NOW or NOW, 'partition:' .. ARGV[2])
+  end
+  answer[#answer + 1] = state
+  answer[#answer + 1] = found
+end
+return answer

@@ -1,0 +1,410 @@
+"""Tasks that depend on tasks in another partition: what is noted, delivered, and made up for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from werkzeug.test import Client
+
+from taskqueue.gateway.app import create_router
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.lock import NO_LOCK
+from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
+from taskqueue.shared.domain.task import NewTask, On, Parent, TaskState, new_task_id
+from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores import maintenance
+from taskqueue.shared.stores.api_keys import Scope, new_key
+from taskqueue.shared.stores.dependencies import read_relations
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.remote_parents import KEPT, RemoteParents, Seen
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission.placement import introduce
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.worker.housekeeping.jobs.dependencies import MOST, Dependencies
+from tests.integration.partitions.conftest import Routed
+from tests.support.store import WEIGHTS, Store
+
+DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+
+
+class Held:
+    """The lock of one run."""
+
+    def check(self) -> None:
+        """It is held."""
+
+
+class Away(RemoteParents):
+    """The dependencies of a partition that can be away, or not get what is told to it."""
+
+    is_away = False
+
+    def watch(self, ids: Any, partition: int) -> Seen:
+        self._answer()
+        return super().watch(ids, partition)
+
+    def note(self, seen: Seen) -> None:
+        self._answer()
+        super().note(seen)
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("away")
+
+
+def a_task(number: int, *parents: str, on: str = "success", **options: Any) -> NewTask:
+    relations = tuple(Parent(task_id=each, on=On(on)) for each in parents)
+    made = new_task_id(mark_of_partition(number))
+    return NewTask(id=made, type="noop", data="null", queue="normal", parents=relations, **options)
+
+
+class Family:
+    """Parents and children in three partitions on one clock, and the job of each that tells the others."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.clock = FakeClock()
+        self.numbers = itertools.count()
+        self.stores: dict[int, Store] = {}
+        self.parents: dict[int, Away] = {}
+        for number, own in settings.partitions.items():
+            redis = connect(own.store_url)
+            scripts = Scripts(redis, self.clock)
+            self.stores[number] = Store(redis, self.clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, WEIGHTS))
+            self.parents[number] = Away(scripts)
+        self.jobs = {each: Dependencies(each, self.parents, partition_of, timedelta(seconds=1)) for each in self.stores}
+
+    def new(self, number: int, *parents: str, on: str = "success", **options: Any) -> str:
+        """Submits a task to a partition, as a gateway does."""
+        places = {each: partition_of(each) for each in parents}
+        introduce(places, number, self.parents)
+        task = a_task(number, *parents, on=on, **options)
+        self.stores[number].queues.submit([task])
+        return task.id
+
+    def end(self, task_id: str, kind: str = "completed") -> None:
+        store = self.stores[partition_of(task_id)]
+        token = f"{task_id} {next(self.numbers)}"
+        assert task_id in store.claim(10, token=token)
+        assert store.report(task_id, kind, token=token) == 1
+
+    def run(self, *numbers: int) -> None:
+        for number in numbers or self.jobs:
+            self.jobs[number].run(cast("Any", Held()))
+
+    def state(self, task_id: str) -> TaskState:
+        return self.stores[partition_of(task_id)].state(task_id)
+
+    def known(self, number: int, parent: str) -> Any:
+        scripts = self.stores[number].scripts
+        found: Any = scripts.redis.hgetall(scripts.keys.remote_parent(parent))
+        return found
+
+
+def partition_of(task_id: str) -> int:
+    return partition_of_id(task_id) or 0
+
+
+@pytest.fixture
+def family(three: Settings) -> Iterator[Family]:
+    found = Family(three)
+    yield found
+    for each in found.stores.values():
+        each.redis.close()
+
+
+def test_a_task_waits_for_parents_in_two_partitions(family: Family) -> None:
+    parents = [family.new(0), family.new(1)]
+    child = family.new(2, *parents)
+    assert family.state(child) is TaskState.BLOCKED
+    family.end(parents[0])
+    family.run()
+    assert family.state(child) is TaskState.BLOCKED
+    family.end(parents[1])
+    assert family.state(child) is TaskState.BLOCKED, "it is told by the job"
+    family.run()
+    assert family.state(child) is TaskState.PENDING
+    assert not family.parents[1].notices(2, MOST), "what was delivered is settled"
+
+
+def test_it_gets_their_results(family: Family) -> None:
+    parents = [family.new(0), family.new(1)]
+    child = family.new(1, *parents)
+    for parent in parents:
+        family.end(parent)
+    family.run()
+    store = family.stores[1]
+    reply = store.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 0, "normal", 1)
+    [row] = [row for row in reply[3] if row[0].decode() == child]
+    assert [[each[0], each[1]] for each in json.loads(row[12])["parents"]] == [[each, "completed"] for each in parents]
+    assert all(each[2] for each in json.loads(row[12])["parents"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "state"),
+    [
+        ("failed", "cancel", TaskState.CANCELLED),
+        ("failed", "release", TaskState.PENDING),
+        ("failed", "wait", TaskState.BLOCKED),
+    ],
+)
+def test_the_end_of_a_parent_decides_as_in_one_partition(
+    family: Family, kind: str, policy: str, state: TaskState
+) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent, on_parent_failure=policy)
+    family.end(parent, kind)
+    family.run()
+    assert family.state(child) is state
+    after = family.new(0, parent, on_parent_failure=policy)
+    assert family.state(after) is state, "the same for one that is submitted after the end"
+
+
+def test_a_dead_letter_that_completes_after_all_releases_what_waits_for_it(family: Family) -> None:
+    parent = family.new(1)
+    early = family.new(0, parent, on_parent_failure="wait")
+    family.end(parent, "failed")
+    family.run()
+    late = family.new(2, parent, on_parent_failure="wait")
+    assert {family.state(early), family.state(late)} == {TaskState.BLOCKED}
+    assert family.stores[1].scripts.call("requeue", "", "x", parent)
+    family.end(parent)
+    family.run()
+    assert {family.state(early), family.state(late)} == {TaskState.PENDING}
+
+
+def test_a_parent_that_is_removed_cancels_what_waits_for_it(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent, on_parent_failure="wait")
+    family.end(parent, "failed")
+    family.run()
+    family.clock.advance(2 * DAY)
+    maintenance.prune(family.stores[1].scripts, "failed", 0, 10)
+    maintenance.run_deferred(family.stores[1].scripts, 100)
+    family.run()
+    assert family.state(child) is TaskState.CANCELLED
+
+
+def test_an_unknown_parent_is_refused(family: Family) -> None:
+    missing = new_task_id(mark_of_partition(1))
+    introduce({missing: 1}, 0, family.parents)
+    [stored] = family.stores[0].queues.submit([a_task(0, missing)])
+    assert stored.missing_parent == missing
+    assert not family.known(0, missing)
+
+
+def test_while_the_partition_of_a_parent_is_away_nothing_is_stored(family: Family) -> None:
+    parent = family.new(1)
+    family.parents[1].is_away = True
+    with pytest.raises(Refusal, match="Nothing was changed"):
+        family.new(0, parent)
+    assert not family.stores[0].redis.exists(family.stores[0].scripts.keys.TASKS)
+
+
+def test_a_notice_waits_for_a_partition_that_is_away_and_for_no_other(family: Family) -> None:
+    parent = family.new(1)
+    children = [family.new(0, parent), family.new(2, parent)]
+    family.end(parent)
+    family.parents[0].is_away = True
+    family.run(1)
+    assert [family.state(each) for each in children] == [TaskState.BLOCKED, TaskState.PENDING]
+    family.clock.advance(2 * DAY)
+    assert maintenance.prune(family.stores[1].scripts, "completed", 0, 10).removed == 0, "its result is needed there"
+    family.parents[0].is_away = False
+    family.run(1)
+    assert family.state(children[0]) is TaskState.PENDING
+    assert maintenance.prune(family.stores[1].scripts, "completed", 0, 10).removed == 1
+
+
+def test_what_arrives_late_or_twice_changes_nothing(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent, on_parent_failure="wait")
+    family.end(parent, "failed")
+    late = family.parents[1].watch([parent], 0)
+    family.clock.advance(MINUTE)
+    family.stores[1].scripts.call("requeue", "", "x", parent)
+    family.end(parent)
+    family.run()
+    assert family.state(child) is TaskState.PENDING
+    family.parents[0].note(late)
+    family.run()
+    assert family.known(0, parent)[b"state"] == b"completed"
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_an_end_while_a_notice_is_delivered_is_delivered_too(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent, on_parent_failure="wait")
+    family.end(parent, "failed")
+    own = family.parents[1]
+    notices = own.notices(0, MOST)
+    family.parents[0].note(own.watch([parent], 0))
+    family.clock.advance(MINUTE)
+    family.stores[1].scripts.call("requeue", "", "x", parent)
+    family.end(parent)
+    own.settle(0, notices)
+    assert family.state(child) is TaskState.BLOCKED
+    family.run(1)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_an_end_between_the_look_up_and_the_submission_is_not_missed(family: Family) -> None:
+    parent = family.new(1)
+    introduce({parent: 1}, 0, family.parents)
+    family.end(parent)
+    family.run()
+    store, task = family.stores[0], a_task(0, parent)
+    store.queues.submit([task])
+    assert store.state(task.id) is TaskState.PENDING
+
+
+def test_a_parent_stays_known_until_the_submission_has_come(family: Family) -> None:
+    parent = family.new(1)
+    introduce({parent: 1}, 0, family.parents)
+    family.clock.advance(2 * MINUTE)
+    family.run(0)
+    [stored] = family.stores[0].queues.submit([a_task(0, parent)])
+    assert stored.missing_parent is None
+
+
+def test_a_lost_notice_is_made_up_for(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent)
+    family.end(parent)
+    scripts = family.stores[1].scripts
+    scripts.redis.delete(scripts.keys.notices("0"))
+    family.run()
+    assert family.state(child) is TaskState.BLOCKED
+    family.clock.advance(2 * MINUTE)
+    family.run(0)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_a_lost_registration_is_made_up_for(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent)
+    scripts = family.stores[1].scripts
+    scripts.redis.delete(scripts.keys.children(parent))  # after a failover, for instance
+    family.clock.advance(2 * MINUTE)
+    family.run(0)
+    family.end(parent)
+    family.run(1)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_relatives_show_the_states_of_parents_elsewhere(family: Family) -> None:
+    parents = [family.new(1), family.new(2)]
+    child = family.new(0, *parents)
+    family.end(parents[0])
+    family.run()
+    relatives = read_relations(family.stores[0].redis, child).relatives
+    assert [relatives[each].state for each in parents] == [TaskState.COMPLETED, TaskState.PENDING]
+
+
+def test_what_no_task_needs_is_forgotten(family: Family) -> None:
+    parent = family.new(1)
+    introduce({parent: 1}, 2, family.parents)
+    child = family.new(0, parent)
+    family.clock.advance(KEPT + MINUTE)
+    family.run()
+    assert family.known(0, parent), "a task waits for it"
+    assert not family.known(2, parent)
+    family.end(parent)
+    family.run()
+    family.end(child)
+    family.clock.advance(KEPT + MINUTE)
+    family.run()
+    assert not family.known(0, parent)
+    keys = family.stores[0].scripts.keys
+    assert not family.stores[0].redis.exists(keys.REMOTE_PARENTS, keys.children(parent))
+
+
+def test_the_consistency_check_repairs_a_lost_child(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent)
+    scripts = family.stores[0].scripts
+    scripts.redis.delete(scripts.keys.children(parent))
+    family.end(parent)
+    family.run()
+    assert family.state(child) is TaskState.BLOCKED
+    for _ in range(3):
+        maintenance.check_consistency(scripts, ["normal"], 0, 100, NO_LOCK)
+    maintenance.run_deferred(scripts, 100)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_many_children_of_many_parents(family: Family) -> None:
+    parents = [family.new(1) for _ in range(250)]
+    children = [family.new(0, each) for each in parents]
+    last = family.new(2, *parents)
+    claimed = [(each, token) for token in map(str, range(30)) for each in family.stores[1].claim(10, token=token)]
+    assert [family.stores[1].report(each, "completed", token=token) for each, token in claimed] == [1] * 250
+    family.run()
+    maintenance.run_deferred(family.stores[0].scripts, 1000)
+    maintenance.run_deferred(family.stores[2].scripts, 1000)
+    assert {family.state(each) for each in (*children, last)} == {TaskState.PENDING}
+
+
+# --- over HTTP ---
+
+
+def test_a_gateway_takes_parents_in_different_partitions(routed: Routed) -> None:
+    parents = [{"task_id": routed.submit_to(number)} for number in (2, 1)]
+    child = routed.submit(depends_on=parents)
+    assert partition_of(child) == 2, "it is where its first parent is"
+    assert routed.get(f"/tasks/{child}")["status"] == "blocked"
+    assert [each["task_id"] for each in routed.get(f"/tasks/{child}")["depends_on"]] == [
+        each["task_id"] for each in parents
+    ]
+
+
+def test_a_unique_key_meets_its_store_wherever_the_parents_are(routed: Routed) -> None:
+    parents = [routed.submit_to(number) for number in range(3)]
+    first = routed.submit(unique_key="k", depends_on=[{"task_id": parents[0]}])
+    for parent in parents[1:]:
+        answer = routed.post(
+            "/tasks", {"type": "process", "data": 1, "unique_key": "k", "depends_on": [{"task_id": parent}]}
+        )
+        assert (answer.status_code, answer.json["existing_task"]) == (409, first)
+
+
+def test_a_parent_nobody_has_is_refused_over_http(routed: Routed) -> None:
+    parent = routed.submit_to(1)
+    missing = new_task_id(mark_of_partition(2))
+    answer = routed.post(
+        "/tasks", {"type": "process", "data": 1, "depends_on": [{"task_id": parent}, {"task_id": missing}]}
+    )
+    assert (answer.status_code, missing in answer.json["detail"]) == (422, True)
+
+
+def test_batches_and_rows_of_an_outbox_too(routed: Routed) -> None:
+    parents = [routed.submit_to(number) for number in range(3)]
+    tasks = [{"type": "process", "data": 1, "depends_on": [{"task_id": each}]} for each in parents]
+    answer = routed.post("/tasks/batch", {"tasks": tasks})
+    assert [each["status"] for each in answer.json["items"]] == ["blocked"] * 3
+    opened = routed.post("/batches", {"tasks": [{"type": "process", "data": 1}]})
+    assert opened.status_code == 202, opened.text
+    more = routed.post(f"/batches/{opened.json['batch_id']}/tasks", {"tasks": tasks})
+    assert more.status_code == 202, more.text
+    rows = [{**each, "task_id": new_task_id()} for each in tasks for _ in range(5)]
+    items = routed.post("/tasks/outbox", {"rows": rows}).json["items"]
+    assert len(items) == 15
+    assert not [each for each in items if "problem" in each], items
+
+
+def test_without_a_key_nothing_is_noted(routed: Routed, three: Settings) -> None:
+    key, text = new_key("shop", [Scope.SUBMIT])
+    router = create_router(Settings.model_validate({**three.model_dump(), "api_keys": [key.line]}))
+    body = {"type": "process", "data": 1, "depends_on": [{"task_id": routed.submit_to(number)} for number in (1, 2)]}
+    http = Client(router)
+    assert http.post("/tasks", json=body).status_code == 401
+    assert not routed.scripts[1].redis.exists(routed.scripts[1].keys.REMOTE_PARENTS)
+    assert http.post("/tasks", json=body, headers={"Authorization": f"Bearer {text}"}).status_code == 202
