@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.placement import introduce, key_name, parents_in, unique_name
+from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from taskqueue.gateway.partitions.members import Member
@@ -53,7 +54,10 @@ class Placement:
         places = {parent: self.locate(parent).number for parent in set(parents_in(tasks))}
         if any(number != to.number for number in places.values()):
             before()
-            introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
+            try:
+                introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
+            except Refusal as refusal:
+                raise refusals.unfinished(refusal, sent=False) from refusal
 
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""

@@ -259,7 +259,7 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
         if not (answer.is_away and answer.kind == refusals.STORE.type):
             return answer
         member.answers = False
-        if member is candidates[-1] or "Nothing was changed" not in answer.document["detail"]:
+        if member is candidates[-1] or not answer.document.get(refusals.UNCHANGED):
             return answer
     raise AssertionError("unreachable: there is a candidate")
 
@@ -321,8 +321,9 @@ def everywhere(merge: merging.Merge) -> Handler:
         if away := router.members.away():
             router.members.first.authenticate(call.environ, Scope.OPERATE)
             where = ", ".join(map(str, away))
-            text = f"partition {where} does not answer, and this change must reach all. Nothing was changed"
-            raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+            text = f"partition {where} does not answer, and this change must reach all"
+            refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+            raise refusals.unfinished(refusal, sent=False)
         answers = router.ask(call, call.body)
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well), None)

@@ -25,4 +25,9 @@ class Problem(BaseModel):
     detail: str = Field(description="What is wrong and what to change.")
     instance: str
     request_id: str | None
+    unchanged: bool | None = Field(
+        None,
+        description="True when Redis did not answer and nothing was changed: the request may be resent, also with "
+        "another Idempotency-Key.",
+    )
     errors: list[FieldError] | None = Field(None, description="Every invalid field.")

@@ -25,6 +25,7 @@ from taskqueue.shared.client.resources import (
     Schedules,
     Types,
 )
+from taskqueue.shared.client.response import random_key
 from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import output, watch
 from taskqueue.shared.domain.task_state import TaskState
@@ -107,8 +108,8 @@ class Client:
         Without `idempotency_key` a random one is used, so that a retry after a lost response stores nothing twice.
         """
         body = {"type": task_type, "data": data, **plain(options)}
-        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
-        answer = self.transport.ask("POST", "/tasks", body=body, headers=headers)
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        answer = self.transport.ask("POST", "/tasks", body=body, headers=headers, key=None if headers else random_key)
         return read(Accepted, {**answer.document, "existing": answer.status == 200})
 
     def batch(
@@ -130,7 +131,7 @@ class Client:
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
         from taskqueue.shared.client.feed import BatchFeed  # it is slow to import, and most programs need none
 
-        return BatchFeed(self.transport, tasks, terms, idempotency_key or os.urandom(16).hex()).send(tasks)
+        return BatchFeed(self.transport, tasks, terms, idempotency_key or random_key()).send(tasks)
 
     # --- looking ---
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +20,7 @@ from taskqueue.shared.client.answers import (
     TypeStatus,
     read,
 )
+from taskqueue.shared.client.response import random_key
 from taskqueue.shared.client.transport import Transport
 from taskqueue.shared.client.watching import watch
 from taskqueue.shared.submission.answers import Status, Task
@@ -122,7 +122,7 @@ class Batches(Resource):
         """
         terms = {"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then}
         body = {**plain(terms), "from": plain({"batch_id": batch_id, **filters}), "task": dict(task)}
-        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
+        headers = {"Idempotency-Key": idempotency_key or random_key()}
         return self._ask(CreatedBatch, "POST", "/batches", body=body, headers=headers, lasting=True)
 
     def cancel(self, batch_id: str, reason: str | None = None) -> Batch:

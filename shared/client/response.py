@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,35 @@ LEAST_PAUSE = 0.1
 
 class NoTurn(Unreachable, TimeoutError):
     """A request was not sent, because other calls of the client occupy the connections that it may use."""
+
+
+def random_key() -> str:
+    """Returns a new Idempotency-Key."""
+    return os.urandom(16).hex()
+
+
+class OwnKey:
+    """The Idempotency-Key of a request for which the caller gave none.
+
+    It is made anew as long as each response states that nothing was changed: with several partitions, the next one may
+    belong to a partition that answers. After any other failure the task may be stored under it, and it stays.
+    """
+
+    def __init__(self, make: Callable[[], str] | None) -> None:
+        """Without `make` there is none."""
+        self.make = make
+        self.headers = {"Idempotency-Key": make()} if make else {}
+
+    def keep(self) -> None:
+        """Keeps the key from here on."""
+        self.make = None
+
+    def renew(self, refusal: Problem) -> None:
+        """Makes another key if the response allows it."""
+        if not refusal.document.get("unchanged"):
+            self.keep()
+        elif self.make:
+            self.headers = {"Idempotency-Key": self.make()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from taskqueue.shared.client.concurrency import Sleep, sleep
-from taskqueue.shared.client.response import NOTHING_DONE, Answer, may_pass, retry_after, unreachable
+from taskqueue.shared.client.response import NOTHING_DONE, Answer, OwnKey, may_pass, retry_after, unreachable
 from taskqueue.shared.submission.problems import problem
 
 if TYPE_CHECKING:
@@ -111,8 +111,12 @@ class Transport:
         wait: float | None = None,
         repeatable: bool = True,
         lasting: bool = False,
+        key: Callable[[], str] | None = None,
     ) -> Answer:
         """Sends a request and returns its response; `body` is a value or JSON.
+
+        `key` makes its Idempotency-Key, and another one as long as each response states that nothing was changed: with
+        several partitions, that one may belong to a partition which answers.
 
         `wait` is the seconds for which the gateway may wait before it responds. A retry does not wait: its response
         shows that the gateway is back, and the caller knows how much time is left. Raises Problem or Unreachable.
@@ -122,23 +126,26 @@ class Transport:
         if content is not None:
             sent["Content-Type"] = "application/json"
         patience = self.patience(lasting=lasting)
+        own = OwnKey(key)
         while True:
             target = self.target(path, {**(query or {}), "wait": wait})
             longer, wait = wait or 0.0, wait and 0.0  # a retry does not wait
             try:
                 with patience.uncounted(longer):
                     answer = self.connections.request(
-                        method, target, content, sent, self.timeout + longer, reuse=repeatable
+                        method, target, content, {**sent, **own.headers}, self.timeout + longer, reuse=repeatable
                     )
             except self.connections.LOST as error:
                 may = repeatable or isinstance(error, ConnectionRefusedError)
                 if not may or not patience.pause():
                     raise unreachable(self.url, error) from error
+                own.keep()
                 continue
             if 200 <= answer.status < 300:
                 return answer
             refusal = problem(answer.status, answer.body, answer.headers.get("Location"))
             may = may_pass(refusal) and (repeatable or refusal.status == NOTHING_DONE)
+            own.renew(refusal)
             if not may or not patience.pause(retry_after(answer.headers.get("Retry-After"))):
                 raise refusal
 

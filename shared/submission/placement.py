@@ -55,7 +55,7 @@ def introduce(parents: Mapping[str, int], to: int, partitions: Mapping[int, Remo
             look_up(ids, partitions[number], partitions[to], to)
         except StoreUnavailable as error:
             text = f"partition {number} or {to} does not answer, and a task in {to} depends on {ids[0]} in {number}"
-            raise Refusal(refusals.STORE, f"{text}. Nothing was changed", headers={"Retry-After": "2"}) from error
+            raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"}) from error
 
 
 class Submissions:

@@ -175,6 +175,8 @@ BODY_TOO_LARGE = (
     "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit; "
     "PAYLOAD_STORE keeps data above PAYLOAD_THRESHOLD out of Redis"
 )
+UNCHANGED = "unchanged"
+"""The member of a problem document that is true when Redis did not answer and nothing was changed."""
 CHECKS = (INVALID, UNKNOWN_TYPE, NO_TYPES, NO_WORKER)
 """Refusals by validation alone, before the Idempotency-Key is looked up."""
 
@@ -225,7 +227,8 @@ def unfinished(refusal: Refusal, sent: bool) -> Refusal:
     """Returns a refusal that also says whether a change without a reply of Redis may have taken effect."""
     maybe = "The request may have taken effect: check, or resend it with the same Idempotency-Key"
     effect = maybe if sent else "Nothing was changed"
-    return Refusal(refusal.kind, f"{refusal.detail.rstrip('.')}. {effect}", headers=refusal.headers, **refusal.members)
+    members = refusal.members if sent else {**refusal.members, UNCHANGED: True}
+    return Refusal(refusal.kind, f"{refusal.detail.rstrip('.')}. {effect}", headers=refusal.headers, **members)
 
 
 def _where(error: Mapping[str, str]) -> str:

@@ -26,6 +26,7 @@ from taskqueue.shared.client.aio.resources import (
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.aio.watching import output, watch
 from taskqueue.shared.client.answers import AuditEntry, Breakdown, Timeline, read
+from taskqueue.shared.client.response import random_key
 from taskqueue.shared.domain.task_state import TaskState
 from taskqueue.shared.submission.answers import Accepted, Ended, OutputChunk, Status, Task, TaskDetail
 from taskqueue.shared.submission.options import Options, Seconds, plain
@@ -106,8 +107,10 @@ class AsyncClient:
         Without `idempotency_key` a random one is used, so that a retry after a lost response stores nothing twice.
         """
         body = {"type": task_type, "data": data, **plain(options)}
-        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
-        answer = await self.transport.ask("POST", "/tasks", body=body, headers=headers)
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        answer = await self.transport.ask(
+            "POST", "/tasks", body=body, headers=headers, key=None if headers else random_key
+        )
         return read(Accepted, {**answer.document, "existing": answer.status == 200})
 
     async def batch(
@@ -129,7 +132,7 @@ class AsyncClient:
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
         from taskqueue.shared.client.aio.feed import AsyncBatchFeed  # it is slow to import, and most programs need none
 
-        return await AsyncBatchFeed(self.transport, tasks, terms, idempotency_key or os.urandom(16).hex()).send(tasks)
+        return await AsyncBatchFeed(self.transport, tasks, terms, idempotency_key or random_key()).send(tasks)
 
     # --- looking ---
 

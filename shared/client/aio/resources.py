@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ from taskqueue.shared.client.answers import (
     TypeStatus,
     read,
 )
+from taskqueue.shared.client.response import random_key
 from taskqueue.shared.submission.answers import Status, Task
 from taskqueue.shared.submission.options import plain
 from taskqueue.shared.submission.problems import NotInTime
@@ -121,7 +121,7 @@ class Batches(Resource):
         """
         terms = {"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then}
         body = {**plain(terms), "from": plain({"batch_id": batch_id, **filters}), "task": dict(task)}
-        headers = {"Idempotency-Key": idempotency_key or os.urandom(16).hex()}
+        headers = {"Idempotency-Key": idempotency_key or random_key()}
         return await self._ask(CreatedBatch, "POST", "/batches", body=body, headers=headers, lasting=True)
 
     async def cancel(self, batch_id: str, reason: str | None = None) -> Batch:

@@ -329,6 +329,48 @@ def test_a_client_waits_as_long_as_it_is_told_and_no_longer_than_its_patience(cl
     assert sum(naps) <= 20
 
 
+@pytest.mark.parametrize(
+    ("answers", "keys"),
+    [
+        (["unchanged", "unchanged", "done"], 3),
+        (["unknown", "unchanged", "done"], 1),
+        (["unchanged", "lost", "unchanged", "done"], 2),
+    ],
+)
+def test_a_random_key_is_made_anew_while_nothing_was_changed(
+    answers: list[str], keys: int, client_class: type[Client]
+) -> None:
+    """With several partitions, the key decides about the partition, and that may be the one that is away."""
+    sent: list[str] = []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer = answers[len(sent)]
+            sent.append(self.headers["Idempotency-Key"])
+            if answer == "lost":
+                return
+            problem = {"title": "Store unavailable", "status": 503, "unchanged": answer == "unchanged"}
+            accepted = {"task_id": "t", "status": "pending", "type": "echo", "queue": "normal", "warnings": []}
+            body = json.dumps(accepted if answer == "done" else problem).encode()
+            self.send_response(202 if answer == "done" else 503)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Gateway)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with client_class(f"http://127.0.0.1:{server.server_port}", sleep=lambda seconds: None) as client:
+        assert client.submit("echo").task_id == "t"
+    server.shutdown()
+    server.server_close()
+    assert len(sent) == len(answers)
+    assert len(set(sent)) == keys, sent
+
+
 def test_what_cannot_be_repeated_is_sent_again_after_a_429_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A 503 may say that it was done, but not copied to as many replicas as asked for."""
     sent: list[str] = []

@@ -204,7 +204,7 @@ def test_an_unknown_parent_is_refused(family: Family) -> None:
 def test_while_the_partition_of_a_parent_is_away_nothing_is_stored(family: Family) -> None:
     parent = family.new(1)
     family.parents[1].is_away = True
-    with pytest.raises(Refusal, match="Nothing was changed"):
+    with pytest.raises(Refusal, match="does not answer"):
         family.new(0, parent)
     assert not family.stores[0].redis.exists(family.stores[0].scripts.keys.TASKS)
 
@@ -383,6 +383,20 @@ def test_a_parent_nobody_has_is_refused_over_http(routed: Routed) -> None:
         "/tasks", {"type": "process", "data": 1, "depends_on": [{"task_id": parent}, {"task_id": missing}]}
     )
     assert (answer.status_code, missing in answer.json["detail"]) == (422, True)
+
+
+def test_while_a_parent_is_away_a_gateway_says_that_nothing_was_changed(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parents = [{"task_id": routed.submit_to(number)} for number in (1, 2)]
+
+    def watch(*_: object) -> Seen:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(routed.router.members.all[2].parents, "watch", watch)
+    answer = routed.post("/tasks", {"type": "process", "data": 1, "depends_on": parents})
+    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
+    assert answer.json["detail"].endswith("Nothing was changed")
 
 
 def test_batches_and_rows_of_an_outbox_too(routed: Routed) -> None:
