@@ -125,8 +125,9 @@ def build(
     }
     strategies[metrics] = leadership
     if channels := channels_of(settings):
-        strategies[_alerts(settings, scripts, queues, channels)] = OnLeader(leadership)
-        strategies[_outage(settings, scripts, leadership, channels)] = Everywhere()
+        number = own if partitions else None
+        strategies[_alerts(settings, scripts, queues, channels, number)] = OnLeader(leadership)
+        strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
     for job in _jobs_of_several(settings, partitions, own) if partitions else ():
         strategies[job] = RoundByRound(locks, lock_of(settings, job), settings.instance_id)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
@@ -228,7 +229,9 @@ def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
     )
 
 
-def _alerts(settings: Settings, scripts: Scripts, queues: Queues, channels: Sequence[Channel]) -> Alerts:
+def _alerts(
+    settings: Settings, scripts: Scripts, queues: Queues, channels: Sequence[Channel], partition: int | None
+) -> Alerts:
     return Alerts(
         Observer(scripts, queues, Records(scripts, queues.register), Workers(scripts.redis, settings.lease())),
         AlertStore(scripts),
@@ -237,10 +240,13 @@ def _alerts(settings: Settings, scripts: Scripts, queues: Queues, channels: Sequ
         patience=_seconds(settings.alert_after),
         quiet_hours=QuietHours.read(settings.alert_quiet_hours),
         interval=_seconds(settings.housekeeper_alerts_interval),
+        partition=partition,
     )
 
 
-def _outage(settings: Settings, scripts: Scripts, leadership: Leadership, channels: Sequence[Channel]) -> Outage:
+def _outage(
+    settings: Settings, scripts: Scripts, leadership: Leadership, channels: Sequence[Channel], partition: int | None
+) -> Outage:
     return Outage(
         scripts.redis,
         leadership,
@@ -248,6 +254,7 @@ def _outage(settings: Settings, scripts: Scripts, leadership: Leadership, channe
         instance=settings.instance_id,
         patience=_seconds(settings.alert_after),
         interval=_seconds(settings.housekeeper_alerts_interval),
+        partition=partition,
     )
 
 

@@ -12,9 +12,10 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import quote
 
 from taskqueue.shared.alerts.observation import Observation, Observer
-from taskqueue.shared.alerts.rules import Thresholds, alerts
+from taskqueue.shared.alerts.rules import Alert, Thresholds, alerts
 from taskqueue.shared.alerts.standing import Outcome, judge
 from taskqueue.shared.alerts.store import AlertStore, LoggedAlert, Message
 from taskqueue.shared.domain.clock import instant_us, to_us
@@ -47,7 +48,9 @@ class Alerts:
         patience: timedelta,
         quiet_hours: QuietHours | None,
         interval: timedelta,
+        partition: int | None = None,
     ) -> None:
+        """With several partitions, alerts name `partition`, and their links lead to its pages."""
         self.observer = observer
         self.store = store
         self.channels = channels
@@ -55,6 +58,7 @@ class Alerts:
         self.patience = patience
         self.quiet_hours = quiet_hours
         self.interval = interval
+        self.partition = partition
 
     def run(self, held: HeldLock) -> RunResult:
         now = self.observer.observe()
@@ -72,8 +76,14 @@ class Alerts:
 
     def _judge(self, now: Observation) -> Outcome:
         quiet = self.quiet_hours is not None and self.quiet_hours.cover(now.at)
-        found = alerts(now, self.thresholds)[:MOST]
+        found = [self._placed(each) for each in alerts(now, self.thresholds)[:MOST]]
         return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet)
+
+    def _placed(self, alert: Alert) -> Alert:
+        if self.partition is None:
+            return alert
+        link = f"/partitions/{self.partition}?to={quote(alert.link or '/')}"
+        return replace(alert, title=f"Partition {self.partition}: {alert.title}", link=link)
 
     def _messages(self, outcome: Outcome, now_us: int) -> list[Message]:
         """Returns one message for each channel about all that is new."""

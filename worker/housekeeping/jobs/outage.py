@@ -42,6 +42,7 @@ class Outage:
         instance: str,
         patience: timedelta,
         interval: timedelta,
+        partition: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.redis = redis
@@ -50,6 +51,7 @@ class Outage:
         self.instance = instance
         self.patience = patience
         self.interval = interval
+        self.partition = partition
         self.monotonic = monotonic
         self.led = False
         self.since: float | None = None
@@ -83,8 +85,8 @@ class Outage:
         return Standing(
             name="TaskQueueRedisUnreachable",
             level=Level.DANGER,
-            title=f"Redis does not answer housekeeper {self.instance}",
-            advice="No task is accepted, and none is started. Check Redis, its machine and the network.",
+            title=f"{self._redis} does not answer housekeeper {self.instance}",
+            advice=f"{self._effect} Check Redis, its machine and the network.",
             link="",
             since=0,
         )
@@ -93,9 +95,19 @@ class Outage:
         return replace(
             self._unreachable(),
             name="TaskQueueRedisReadOnly",
-            title=f"Redis takes no writes of housekeeper {self.instance}: it is a replica",
-            advice="No task is accepted, and none is started. Point REDIS_URL at the primary.",
+            title=f"{self._redis} takes no writes of housekeeper {self.instance}: it is a replica",
+            advice=f"{self._effect} Point its address at the primary.",
         )
+
+    @property
+    def _redis(self) -> str:
+        return "Redis" if self.partition is None else f"The Redis of partition {self.partition}"
+
+    @property
+    def _effect(self) -> str:
+        if self.partition is None:
+            return "No task is accepted, and none is started."
+        return "The tasks of this partition wait; those of the others go on."
 
     def _send(self, channel: Channel, over: bool) -> bool:
         fired, resolved = ((), (self.alert,)) if over else ((self.alert,), ())
