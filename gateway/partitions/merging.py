@@ -197,6 +197,15 @@ def timeline(parts: Parts) -> Document:
     }
 
 
+def markdown(texts: Sequence[str]) -> str:
+    """Returns the timelines of all partitions in Markdown as one, as `as_markdown` writes it."""
+    parts = [text.rstrip("\n").split("\n\n") for text in texts]
+    events = sorted({line for part in parts for line in part[1].split("\n") if line.startswith("- ")})
+    notes = _united(part[3].split("\n") for part in parts if len(part) > 3)
+    found = [parts[0][0], "\n".join(events) or parts[0][1], *(["Incomplete:", "\n".join(notes)] if notes else [])]
+    return "\n\n".join(found) + "\n"
+
+
 def breakdown(parts: Parts) -> Document:
     """Returns the counts of all partitions."""
     names = _united((each["field"] for each in one["fields"]) for one in parts.values())

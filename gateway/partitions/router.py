@@ -350,14 +350,19 @@ def health(router: Router, call: Call) -> Answer:
 
 
 def texts(router: Router, call: Call) -> Answer:
-    """Returns the exports of all partitions one after the other; a table has its heading once."""
+    """Returns the exports of all partitions one after the other; a heading is there once."""
     answers = router.ask(call)
     well = [each for each in answers if each.well]
     if not well:
         return answers[0]
-    is_table = call.environ["PATH_INFO"].rstrip("/").endswith(".csv")
-    parts = [each.body.split(b"\n", 1)[-1] if is_table and at else each.body for at, each in enumerate(well)]
-    return Answer(well[0].number, 200, well[0].headers, b"".join(parts))
+    kind = call.environ["PATH_INFO"].rstrip("/").rpartition(".")[2]
+    if kind == "md":
+        body = merging.markdown([each.body.decode() for each in well]).encode()
+    else:
+        body = b"".join(
+            each.body.split(b"\n", 1)[-1] if kind == "csv" and at else each.body for at, each in enumerate(well)
+        )
+    return Answer(well[0].number, 200, well[0].headers, body)
 
 
 def _route(methods: str, path: str, handler: Handler) -> tuple[tuple[str, ...], re.Pattern[str], Handler]:

@@ -262,6 +262,17 @@ def test_what_nothing_ties_goes_to_the_others(routed: Routed) -> None:
     assert {place(routed.submit()) for _ in range(20)} == {0, 2}
 
 
+def test_the_timeline_in_markdown_is_one_list(routed: Routed) -> None:
+    for queue in ("normal", "low"):
+        routed.post(f"/queues/{queue}/pause", {"reason": f"stop {queue}"})
+    text = routed.http.get("/timeline.md").text
+    assert text.count("# Timeline from") == 1
+    events = [line for line in text.splitlines() if line.startswith("- ")]
+    assert len(events) == len(set(events)) >= 2
+    assert events == sorted(events)
+    assert "Nothing happened" not in text
+
+
 def test_a_server_at_another_place_is_refused_with_the_remedy(redis_client: Redis, redis_url: str) -> None:
     first, second, third = databases(redis_url)
     for own in Settings(redis_partitions=(first, second, third)).partitions.values():
