@@ -78,17 +78,25 @@ def page(
         for position, item in zip(positions[number], found["items"], strict=True)
     ]
     items.sort(key=lambda each: each[0], reverse=True)
-    shown = [each for each in items if not ends or each[0] >= max(ends)][:limit]
+    shown, passed = list[Any](), list[tuple[int, str]]()
+    seen: set[str] = set()
+    for place, number, position, item in items:
+        if not (position.startswith(_ARCHIVED) and position in seen):  # the history is that of all partitions
+            if len(shown) == limit or (ends and place < max(ends)):
+                break
+            shown.append(item)
+            seen.add(position)
+        passed.append((number, position))
     places: dict[int, str | None] = {}
     for number, found in parts.items():
-        own = [position for _, of, position, _ in shown if of == number]
+        own = [position for of, position in passed if of == number]
         if len(own) == len(found["items"]):
             places[number] = found["next_cursor"]
         else:
             places[number] = own[-1] if own else before[number]
     ended = all(place is None for place in places.values())
     cursor = None if ended else write_cursor({**before, **places})  # those that are away are asked again until then
-    merged = {**first(parts), "items": [item for *_, item in shown], "next_cursor": cursor}
+    merged = {**first(parts), "items": shown, "next_cursor": cursor}
     return _with_unreadable(merged, parts)
 
 

@@ -14,6 +14,8 @@ LISTS = st.dictionaries(
     st.integers(0, 3), st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=20), min_size=1
 )
 """Entries of each partition: the score, and whether it matches the filter."""
+ARCHIVED = st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=10)
+"""Entries of the history, which every partition has at the end of its list."""
 
 
 def page_of(entries: list[tuple[str, bool]], cursor: str, limit: int, budget: int) -> tuple[Any, list[str]]:
@@ -35,13 +37,16 @@ def page_of(entries: list[tuple[str, bool]], cursor: str, limit: int, budget: in
     return {"items": shown, "next_cursor": entries[at - 1][0] if at < len(entries) else None}, shown
 
 
-@given(LISTS, st.integers(1, 6), st.integers(1, 7))
+@given(LISTS, ARCHIVED, st.integers(1, 6), st.integers(1, 7))
 def test_all_pages_together_are_the_sorted_list(
-    lists: dict[int, list[tuple[int, bool]]], limit: int, budget: int
+    lists: dict[int, list[tuple[int, bool]]], archived: list[tuple[int, bool]], limit: int, budget: int
 ) -> None:
     entries = {
         number: sorted(
-            ((f"{score}_{at}x{number}", matches) for at, (score, matches) in enumerate(found)),
+            [
+                *((f"{score}_{at}x{number}", matches) for at, (score, matches) in enumerate(found)),
+                *((f"h{score}_{at}", matches) for at, (score, matches) in enumerate(archived)),
+            ],
             key=lambda each: merging.order(each[0]),
             reverse=True,
         )
@@ -65,7 +70,7 @@ def test_all_pages_together_are_the_sorted_list(
         if cursor is None:
             break
     wanted = sorted(
-        (position for some in entries.values() for position, matches in some if matches),
+        {position for some in entries.values() for position, matches in some if matches},
         key=merging.order,
         reverse=True,
     )
