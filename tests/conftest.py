@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from tests.support import harness
+from tests.support import harness, one_slot
 from tests.support.fork_server import ForkServers
 from tests.support.least_privilege import guarded_server, url_of_user
 
@@ -51,6 +51,10 @@ def fork_servers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
     """A server in a folder of its own; it may be stopped, killed and started again, and must be left running."""
+    if one_slot.PREFIX:
+        with one_slot.node(tmp_path_factory.mktemp("redis")) as node:
+            yield node
+        return
     try:
         server = guarded_server(tmp_path_factory.mktemp("redis"))
     except SettingsError as error:
@@ -65,13 +69,17 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
     """The server's address for the parts of the product, which are let do what they need and nothing else."""
-    return url_of_user(redis_server)
+    return one_slot.url_of(redis_server) if one_slot.PREFIX else url_of_user(redis_server)
 
 
 @pytest.fixture
 def redis_client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
     """A client of an empty database; answers are bytes, as in the product."""
     redis_server.start()  # a test that failed half-way may have left it stopped
-    with redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as client:
+    with (
+        one_slot.client_of(redis_server)
+        if one_slot.PREFIX
+        else redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2)
+    ) as client:
         client.flushall()
         yield client

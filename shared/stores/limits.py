@@ -124,7 +124,7 @@ class Limits:
     def read_shares(self, term: int) -> list[ShareState]:
         """Returns what this partition has of each limit. Raises OutdatedTerm when a later process shares them out."""
         with translated():
-            rows = self.scripts.call("limit_shares_read", term)
+            rows = self.scripts.call_answered("limit_shares_read", term)
         if not isinstance(rows, list):
             raise OutdatedTerm(term=term)
         return [
@@ -136,11 +136,11 @@ class Limits:
         """Sets what this partition has of limits, by their names and numbers.
 
         Returns how many slots it may use of each from here on, or -1 where the share was not set: the limit, or the
-        process that shares them out, is another one now.
+        process that shares them out, is another one now. Returns when a kill -9 of Redis cannot raise a share again.
         """
         arguments = [part for named, share in shares.items() for part in (*named, share.slots, share.part)]
         with translated():
-            found: list[int] = self.scripts.call("limit_shares_set", term, *arguments)
+            found: list[int] = self.scripts.call_answered("limit_shares_set", term, *arguments)
         return found
 
     def _stored(self, limit: Limit, **about: Any) -> str:

@@ -55,7 +55,7 @@ class Store:
 
     def snapshot(self) -> dict[bytes, Any]:
         """Everything that is stored, but the claim's own note."""
-        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if not key.startswith(b"taskqueue:claim")}
+        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if b"taskqueue:claim" not in key}
 
 
 def store_on(redis: Redis) -> Store:
