@@ -23,7 +23,7 @@ class _Prefixed(Connection):
     """A connection of a client whose keys have the prefix."""
 
     def __init__(self, *, key_prefix: str, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
