@@ -1,7 +1,7 @@
 """Chooses the partition of what is submitted over HTTP; the rules are in `shared/submission/placement.py`.
 
-What nothing ties goes to the emptier one of two that answer. A partition that is away gets nothing new that nothing
-ties to it.
+What nothing ties goes to the emptier one of two that answer. A partition that is away or draining gets nothing new that
+nothing ties to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Placement:
         """Returns the partition to which a task is tied; None where nothing ties it. Raises Refusal (422)."""
         if parents := self._parents([body]):
             return parents
-        name = home_name(_field(body, "type"), _field(body, "unique_key"), key)
+        name = self.name(body, key)
         return None if name is None else self.home(name)
 
     def of_batch(self, body: Any, key: str | None) -> Member | None:
@@ -49,17 +49,27 @@ class Placement:
         name = home_name(None, None, key)
         return None if name is None else self.home(name)
 
+    def name(self, body: Any, key: str | None) -> str | None:
+        """Returns the name that decides where a request goes; a request of many tasks has only that of its key."""
+        return home_name(_field(body, "type"), _field(body, "unique_key"), key)
+
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""
         return self.members[preferred(name, self.members)[0]]
 
+    def open_home(self, name: str) -> Member:
+        """Returns the partition that a name prefers among those that are not draining."""
+        order = [self.members[number] for number in preferred(name, self.members)]
+        return next((each for each in order if not each.is_draining), order[0])
+
     def candidates(self) -> list[Member]:
         """Returns where to try to place a task that nothing ties, the best first."""
-        answering = [each for each in self.members.values() if each.answers]
-        if not answering:
-            return [next(iter(self.members.values()))]
-        pair = sorted(self.choose(answering, min(2, len(answering))), key=lambda each: each.stored)
-        return [*pair, *(each for each in answering if each not in pair)]
+        members = list(self.members.values())
+        open_ones = [each for each in members if each.takes_new]
+        if not open_ones:
+            return [next((each for each in members if each.answers), members[0])]  # its answer says what to do
+        pair = sorted(self.choose(open_ones, min(2, len(open_ones))), key=lambda each: each.stored)
+        return [*pair, *(each for each in open_ones if each not in pair)]
 
     def _of_source(self, source: Mapping[str, Any]) -> Member:
         batch = source.get("batch_id") or source.get("batch")
