@@ -6,20 +6,29 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from taskqueue import AsyncQueue, Queue, new_task
 from taskqueue.shared.cli.partitions import set_state
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
-from taskqueue.shared.domain.task import new_task_id
+from taskqueue.shared.domain.schedule import Schedule
+from taskqueue.shared.domain.task import NewTask, new_task_id
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Request
+from taskqueue.shared.stores.queues import Queues, submit_arguments
+from taskqueue.shared.stores.schedules import Fired, ScheduleStore
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission.name_search import name_look
 from taskqueue.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
+from tests.support.store import WEIGHTS, Store
 
 BODY = {"type": "process", "data": 1}
 
@@ -139,6 +148,39 @@ def test_rows_of_an_outbox_are_stored_once(routed: Routed) -> None:
     assert answer.status_code == 202
     assert tasks(routed)[1] == before > 0
     assert sum(tasks(routed)) == 20
+
+
+def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
+    set_states(routed, 1, "draining")
+    assert {place(routed.submit(fair_key="a", limit_key="b")) for _ in range(20)} == {0, 2}
+    key = idempotency_key_at(1)
+    assert place(submit_over_http(routed, fair_key="a", idempotency_key=key)[1]) != 1
+
+
+def test_schedules_and_running_tasks_of_a_draining_partition_go_on(routed: Routed) -> None:
+    clock = FakeClock(routed.scripts[1].now_us())
+    redis = routed.scripts[1].redis
+    scripts = Scripts(redis, clock)
+    store = Store(redis, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
+    [parent] = store.submit()
+    schedules = ScheduleStore(scripts)
+    schedules.put(Schedule(name="often", type="noop", data="null", queue="high", interval=60))
+    set_states(routed, 1, "draining")
+    assert store.claim() == [parent]
+    child = submit_arguments(NewTask(id=new_task_id(), type="noop", data="null", queue="normal"))
+    steps = (parent, "t1", "g", '{"kind":"result"}', 100, 10_000, "", "g", "0")
+    assert scripts.call("children_start", *steps, *child)[0] == b"stored"
+    clock.advance(timedelta(seconds=61))
+    fired = Fired()
+    schedules.fire_due(NO_LOCK, timedelta(hours=1), fired)
+    assert fired.tasks == 1
+    assert redis.zcard(scripts.keys.TASKS) == 3
+
+
+def test_a_pass_does_not_replace_the_note_of_another_search(routed: Routed) -> None:
+    for kind in ("unique", "key"):
+        assert name_look(routed.scripts[1], kind, "a", ">") == ""
+        assert name_look(routed.scripts[1], kind, "a", "<") == "elsewhere"
 
 
 # --- names ---

@@ -47,7 +47,8 @@ S = TaskState
 BATCH = "b1"
 NEW = {
     "batch_extend", "batch_open", "children_start", "name_look", "personal_key_add", "request_begin", "rq_adopt",
-    "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one", "submit_one_once",
+    "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
+    "submit_one_once",
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 
