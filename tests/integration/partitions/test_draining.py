@@ -154,7 +154,10 @@ def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
     set_states(routed, 1, "draining")
     assert {place(routed.submit(fair_key="a", limit_key="b")) for _ in range(20)} == {0, 2}
     key = idempotency_key_at(1)
-    assert place(submit_over_http(routed, fair_key="a", idempotency_key=key)[1]) != 1
+    _, first = submit_over_http(routed, fair_key="a", idempotency_key=key)
+    assert place(first) != 1
+    set_states(routed, 1, "active")
+    assert submit_over_http(routed, fair_key="a", idempotency_key=key) == (202, first)
 
 
 def test_schedules_and_running_tasks_of_a_draining_partition_go_on(routed: Routed) -> None:
