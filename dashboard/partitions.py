@@ -16,13 +16,15 @@ from taskqueue.dashboard.app import create_app
 from taskqueue.dashboard.partition_pages import OF_ID, blueprint
 from taskqueue.shared.config.redis_address import without_password
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect_for
+from taskqueue.shared.redis.client import connect_for, keys_of, translated
 from taskqueue.shared.redis.partition_lookup import locate
+from taskqueue.shared.redis.schema_version import is_draining
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
 
     from flask import Flask
+    from redis import Redis
 
     from taskqueue.dashboard.auth.users import Users
     from taskqueue.dashboard.context import PageContext
@@ -42,13 +44,15 @@ class PartitionState:
     url: str
     now: Snapshot | None
     trouble: str = ""
+    is_draining: bool = False
 
 
 class Partitions:
     """The apps of all partitions."""
 
-    def __init__(self, apps: Mapping[int, Flask]) -> None:
+    def __init__(self, apps: Mapping[int, Flask], clients: Mapping[int, Redis]) -> None:
         self.apps = apps
+        self.clients = clients
 
     @property
     def numbers(self) -> list[int]:
@@ -67,7 +71,10 @@ class Partitions:
         own = self.context(number)
         url = without_password(own.settings.store_url)
         try:
-            return PartitionState(number=number, url=url, now=own.queries.snapshot())
+            now = own.queries.snapshot()
+            with translated():
+                drains = is_draining(self.clients[number].get(keys_of(self.clients[number]).FORMAT))
+            return PartitionState(number=number, url=url, now=now, is_draining=drains)
         except StoreUnavailable as error:
             return PartitionState(number=number, url=url, now=None, trouble=str(error))
 
@@ -82,7 +89,7 @@ class PartitionedDashboard:
         for number, own in settings.partitions.items():
             apps[number] = app = create_app(own, self.clients[number], users, first=first)
             first = first or app.extensions["page_context"]
-        self.partitions = Partitions(apps)
+        self.partitions = Partitions(apps, self.clients)
         for number, app in apps.items():
             app.extensions["partitions"] = self.partitions
             app.extensions["partition"] = number

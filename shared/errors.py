@@ -55,6 +55,13 @@ class CorruptKey(StoreRefused):
     """A key in Redis holds a value of the wrong type: the consistency check quarantines it within seconds."""
 
 
+class NotPlaced(TaskQueueError):
+    """The partition may not store this task: it is draining, or another one may hold its name (`demand_place`).
+
+    `wrong` is draining, look or elsewhere; `kind` of the `name` is unique or key, or "" for a task without a name.
+    """
+
+
 class StoreMisfit(StoreUnavailable):
     """Redis cannot be used with these settings: retrying does not help."""
 

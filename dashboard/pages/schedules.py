@@ -184,7 +184,7 @@ def run(name: str) -> Response:
     schedule = context.stores.schedules.get(name).schedule
     editing.demand_own(schedule.type)
     task = task_now(schedule, new_task_id(context.stores.task_factory.mark))
-    [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())])
+    [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())], stays=True)
     if stored.state is None:
         full = f"the queue {task.queue} is full: try again later"
         abort(400, TOO_MANY_QUEUES.format(queue=task.queue) if stored.too_many_queues else full)

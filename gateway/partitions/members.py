@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from taskqueue.shared.redis.client import connect, keys_of
+from taskqueue.shared.redis.schema_version import is_draining
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.remote_parents import RemoteParents
 
@@ -75,11 +76,21 @@ class Member:
         self.stored = 0
         """How many tasks it stores, as of the last look."""
         self.answers = True
+        self.is_draining = False
+
+    @property
+    def takes_new(self) -> bool:
+        """Returns whether new tasks that nothing ties may go there."""
+        return self.answers and not self.is_draining
 
     def look(self) -> None:
-        """Asks whether it answers, and how much it stores."""
+        """Asks whether it answers, how much it stores, and whether it is draining."""
         try:
-            self.stored, answered = int(self.redis.zcard(self.keys.TASKS)), True
+            with self.redis.pipeline(transaction=False) as pipeline:
+                pipeline.zcard(self.keys.TASKS)
+                pipeline.get(self.keys.FORMAT)
+                stored, data_format = pipeline.execute()
+            self.stored, self.is_draining, answered = int(stored), is_draining(data_format), True
         except (RedisError, OSError) as error:
             answered = False
             if self.answers:

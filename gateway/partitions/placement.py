@@ -1,7 +1,7 @@
 """Chooses the partition of what is submitted over HTTP; the rules are in `shared/submission/placement.py`.
 
-What nothing ties goes to the emptier one of two that answer. A partition that is away gets nothing new that nothing
-ties to it.
+What nothing ties goes to the emptier one of two that answer. A partition that is away or draining gets nothing new that
+nothing ties to it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ class Placement:
 
     def of_task(self, body: Any, key: str | None) -> Member | None:
         """Returns the partition to which a task is tied; None where nothing ties it."""
-        if unique := unique_name(_field(body, "type"), _field(body, "unique_key")):
-            return self.home(unique)
-        return self._of_parent_or_key([body], key)
+        return self._of_name_or_parent([body], self.name(body, key))
 
     def of_batch(self, body: Any, key: str | None) -> Member | None:
         """Returns the same for all tasks of a request. Raises Refusal (422)."""
         source, tasks = _field(body, "from"), _field(body, "tasks")
         if isinstance(source, dict):
             return self._of_source(source)
-        return self._of_parent_or_key(tasks if isinstance(tasks, list) else [], key)
+        return self._of_name_or_parent(tasks if isinstance(tasks, list) else [], self.name(body, key))
 
     def introduce(self, tasks: Iterable[Any], to: Member, before: Callable[[], None]) -> None:
         """Makes the parents of new tasks known to their partition, where they are in another one; first calls `before`.
@@ -59,17 +57,30 @@ class Placement:
             except Refusal as refusal:
                 raise refusals.unfinished(refusal, sent=False) from refusal
 
+    def name(self, body: Any, key: str | None) -> str | None:
+        """Returns the name that decides where a request goes; None where a parent decides, or nothing."""
+        unique = unique_name(_field(body, "type"), _field(body, "unique_key"))
+        tasks = _field(body, "tasks")
+        parent = next(parents_in([body, *(tasks if isinstance(tasks, list) else [])]), None)
+        return unique or (None if parent else key_name(key))
+
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""
         return self.members[preferred(name, self.members)[0]]
 
+    def open_home(self, name: str) -> Member:
+        """Returns the partition that a name prefers among those that are not draining."""
+        order = [self.members[number] for number in preferred(name, self.members)]
+        return next((each for each in order if not each.is_draining), order[0])
+
     def candidates(self) -> list[Member]:
         """Returns where to try to place a task that nothing ties, the best first."""
-        answering = [each for each in self.members.values() if each.answers]
-        if not answering:
-            return [next(iter(self.members.values()))]
-        pair = sorted(self.choose(answering, min(2, len(answering))), key=lambda each: each.stored)
-        return [*pair, *(each for each in answering if each not in pair)]
+        members = list(self.members.values())
+        open_ones = [each for each in members if each.takes_new]
+        if not open_ones:
+            return [next((each for each in members if each.answers), members[0])]  # its answer says what to do
+        pair = sorted(self.choose(open_ones, min(2, len(open_ones))), key=lambda each: each.stored)
+        return [*pair, *(each for each in open_ones if each not in pair)]
 
     def _of_source(self, source: Mapping[str, Any]) -> Member:
         batch = source.get("batch_id") or source.get("batch")
@@ -78,11 +89,11 @@ class Placement:
             raise refusals.invalid([refusals.field_error(("from",), text)])
         return self.locate(batch)
 
-    def _of_parent_or_key(self, tasks: Iterable[Any], key: str | None) -> Member | None:
-        if parent := next(parents_in(tasks), None):
-            return self.locate(parent)
-        name = key_name(key)
-        return None if name is None else self.home(name)
+    def _of_name_or_parent(self, tasks: Iterable[Any], name: str | None) -> Member | None:
+        if name is not None:
+            return self.home(name)
+        parent = next(parents_in(tasks), None)
+        return self.locate(parent) if parent else None
 
 
 def _field(body: Any, name: str) -> Any:

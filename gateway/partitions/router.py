@@ -27,9 +27,12 @@ from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
 from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.errors import NotPlaced
 from taskqueue.shared.redis.partition_lookup import locate
+from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.name_search import NameSearch
 from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -228,7 +231,8 @@ def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler
         tied = of(router.placement, value, key)
         if tied is not None:
             _introduce(router, call, [value, *tasks_in(value)], tied)
-            return tied.call(call.environ, body)
+            answer = tied.call(call.environ, body)
+            return searched(router, call, body, answer, value) if answer.kind == refusals.NO_PLACE.type else answer
         return _untied(router, call, body)
 
     return handle
@@ -256,12 +260,32 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
     """Places a task where it is taken: one that answers that nothing was changed is followed by another one."""
     for member in (candidates := router.placement.candidates()):
         answer = member.call(call.environ, body)
+        if answer.kind == refusals.NO_PLACE.type and member is not candidates[-1]:
+            member.is_draining = True
+            continue
         if not (answer.is_away and answer.kind == refusals.STORE.type):
             return answer
         member.answers = False
         if member is candidates[-1] or not answer.document.get(refusals.UNCHANGED):
             return answer
     raise AssertionError("unreachable: there is a candidate")
+
+
+def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any) -> Answer:
+    """Submits what the partition that its name prefers has refused, as it drains or was activated, where it belongs."""
+    name = router.placement.name(value, call.environ.get("HTTP_IDEMPOTENCY_KEY"))
+    if name is None:
+        return answer
+    search = NameSearch(name, {number: Scripts(each.redis) for number, each in router.members.all.items()})
+    while answer.kind == refusals.NO_PLACE.type:
+        try:
+            search.after(NotPlaced(**answer.document["placement"]))
+        except NotPlaced:
+            break
+        member = router.members.all[search.number]
+        _introduce(router, call, [value, *tasks_in(value)], member)
+        answer = member.call(call.environ, body)
+    return answer
 
 
 def outbox(router: Router, call: Call) -> Answer:
@@ -297,7 +321,7 @@ def _place_of_row(router: Router, row: Any) -> Member:
     task_id = row.get("task_id") if isinstance(row, dict) else None
     if not isinstance(task_id, str):
         return router.members.first
-    home = router.placement.home(task_id)
+    home = router.placement.open_home(task_id)
     for member in router.members.answering():
         # Before a partition was added, the row had another home.
         if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
@@ -308,7 +332,7 @@ def _place_of_row(router: Router, row: Any) -> Member:
 def schedule(router: Router, call: Call) -> Member:
     """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers."""
     name = call.match["name"]
-    return router.holder_of_schedule(name) or router.placement.home(name)
+    return router.holder_of_schedule(name) or router.placement.open_home(name)
 
 
 def everywhere(merge: merging.Merge) -> Handler:

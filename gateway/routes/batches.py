@@ -21,6 +21,7 @@ from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from taskqueue.shared.stores.queues import CHUNK
 from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.placement import parents_in
 from taskqueue.shared.submission.refusals import Refusal
 
 _REDIS_AWAY = {refusals.STORE.type, refusals.STORE_REFUSED.type}
@@ -74,7 +75,7 @@ class BatchSubmission:
                 self.planner.batches.close(identity.batch_id)
             return _answer(identity.batch_id, items)
 
-        return _reply(*self._once(carry_out))
+        return _reply(*self._once(carry_out, stays=_has_parents(body.tasks)))
 
     @endpoint(
         "POST",
@@ -109,7 +110,7 @@ class BatchSubmission:
                 self.planner.batches.close(identity.batch_id)
             return _answer(identity.batch_id, items)
 
-        answer, headers = self._once(carry_out)
+        answer, headers = self._once(carry_out, stays=body.earlier is not None or _has_parents(body.tasks))
         if headers and body.earlier is None:
             self.planner.open(Identity(answer["batch_id"]), body, g.trace_parent)
         return _reply(answer, headers)
@@ -133,7 +134,7 @@ class BatchSubmission:
             planned = plan(self.planner, Identity(batch_id), body.tasks, g.trace_parent, start)
             return _answer(batch_id, self._store(planned, begun)[0])
 
-        return _reply(*self._once(carry_out))
+        return _reply(*self._once(carry_out, stays=True))
 
     @endpoint(
         "POST",
@@ -155,11 +156,14 @@ class BatchSubmission:
 
     # --- each request once ---
 
-    def _once(self, carry_out: Submission) -> tuple[dict[str, Any], Mapping[str, str]]:
-        """Carries a request out, or finds the first response to its Idempotency-Key. Returns response and headers."""
+    def _once(self, carry_out: Submission, *, stays: bool) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """Carries a request out, or finds the first response to its Idempotency-Key. Returns response and headers.
+
+        With `stays` something ties its tasks to this partition.
+        """
         if g.request_key is None:
             return carry_out(new_seed(self.idempotency.scripts.mark), None), {}
-        begun = self.idempotency.begin(g.request_key)
+        begun = self.idempotency.begin(g.request_key, stays=stays)
         if isinstance(begun, bytes):
             return with_ids(begun), REPLAYED
         failpoint("gateway.batch-begun")
@@ -201,6 +205,10 @@ class BatchSubmission:
                 return items | _unknown(tasks[first:], problem(errors.refusal_of(error))), False
             items.update((at, each) for (at, _), each in zip(chunk, stored, strict=True))
         return items, True
+
+
+def _has_parents(tasks: Sequence[Any]) -> bool:
+    return next(parents_in(tasks), None) is not None
 
 
 def _unknown(tasks: Sequence[tuple[int, NewTask]], why: Item) -> dict[int, Item]:

@@ -242,7 +242,7 @@ class ScheduleRoutes:
             raise Refusal(refusals.UNKNOWN_TYPE, NOT_TO_BE_SCHEDULED)
         task = task_now(schedule, new_task_id(self.schedule_store.scripts.mark))
         with self.tracing.sending(task.subject, g.trace_parent) as travelling:
-            [stored] = self.queues.submit([task.with_trace(travelling)])
+            [stored] = self.queues.submit([task.with_trace(travelling)], stays=True)
         if refusal := refusal_of(task, stored):
             raise refusal
         self.metrics.submitted(task.queue, task.type)

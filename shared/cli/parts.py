@@ -65,6 +65,11 @@ COMMANDS = {
         "ask for a password and print a line for DASHBOARD_USERS",
         function="print_user",
     ),
+    "partitions": Command(
+        "taskqueue.shared.cli.partitions",
+        "worker",
+        "list the partitions of the system; drain one, so that it stores no new tasks, and activate it",
+    ),
     "doctor": Command(
         "taskqueue.shared.doctor.__main__",
         "worker",
@@ -138,6 +143,16 @@ def _add_doctor(one: argparse.ArgumentParser) -> None:
     one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
 
 
+def _add_partitions(one: argparse.ArgumentParser) -> None:
+    _add_doctor(one)
+    actions = one.add_subparsers(title="commands", metavar="COMMAND", dest="action")
+    drains = actions.add_parser("drain", help="store no new tasks in a partition, or in one that is added")
+    drains.add_argument("--wait", action="store_true", help="wait until it has no open tasks")
+    activates = actions.add_parser("activate", help="store new tasks in a partition that was draining")
+    for each in (drains, activates):
+        each.add_argument("number", type=int, metavar="N", help="its place in REDIS_PARTITIONS, from 0")
+
+
 def _add_outbox(one: argparse.ArgumentParser) -> None:
     one.add_argument("--database", metavar="URL", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)")
     does = one.add_mutually_exclusive_group()
@@ -152,6 +167,7 @@ _ADD_ARGUMENTS = {
     "user": _add_user,
     "doctor": _add_doctor,
     "outbox": _add_outbox,
+    "partitions": _add_partitions,
 }
 
 
@@ -192,6 +208,9 @@ def _arguments(wanted: argparse.Namespace) -> list[Any]:
         return [[wanted.name, wanted.role]]
     if wanted.part == "doctor":
         return [["--json"] if getattr(wanted, "json", False) else []]
+    if wanted.part == "partitions":
+        number, wait = getattr(wanted, "number", None), getattr(wanted, "wait", False)
+        return [wanted.action or "list", number, wait, getattr(wanted, "json", False)]
     if wanted.part == "outbox":
         return [wanted.database, wanted.action]
     return []

@@ -148,7 +148,10 @@ class Keys:
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
 
     FORMAT = _Key("taskqueue:format")
-    """string, owner: every new connection; permanent. The schema version (schema_version.py)."""
+    """string, owner: every new connection, partition_set; permanent. The schema version (schema_version.py).
+
+    Behind it is whether the partition is draining, or when it was activated.
+    """
 
     PARTITION = _Key("taskqueue:partition")
     """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""

@@ -128,7 +128,7 @@ def of_queue(keys: Keys) -> Mapping[str, str]:
 
 
 _OTHER_ERRORS = (
-    *("OUTLIVED", "FORMAT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
+    *("OUTLIVED", "FORMAT", "PLACEMENT", "MISCONF", "NOREPLICAS", "MASTERDOWN"),
     *("LOADING", "READONLY", "OOM", "NOPERM", "ACL failure", "BUSY", "UNBLOCKED"),
 )
 

@@ -2,7 +2,8 @@
 
 The number is kept in Redis. Every new connection checks it, and every script does in the step that changes data
 (`_prelude.lua`): a component that does not know the format refuses to work. shared/README.md describes when the number
-has to be raised, and when it must not be.
+has to be raised, and when it must not be. The number is followed by whether the partition is draining (`5 draining`),
+or by when it was activated (`5 since TIME`): every script reads this key anyway.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ OLDEST_READ = 4
 _DIGITS = 9
 
 RAISE = """
-if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
+local number, rest = string.match(redis.call('GET', KEYS[1]), '^(%d+)(.*)$')
+if tonumber(number) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1] .. rest) end
 """
 """Never lowers it: a newer component may have raised it first."""
+
+
+DRAINING = " draining"
+"""Follows the number in a partition that takes no new tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +40,18 @@ def wrong_type(key: str) -> str:
     return f"{key} holds a value of the wrong type: restore it"
 
 
+def is_draining(found: bytes | str | None) -> bool:
+    """Returns whether the partition whose format is `found` takes no new tasks."""
+    return (found.decode(errors="replace") if isinstance(found, bytes) else found or "").endswith(DRAINING)
+
+
 def judge(found: bytes | str, key: str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
     """Returns how to treat data whose format is `found` at `key`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
-    if not shown.isdecimal() or len(shown) > _DIGITS:
+    digits, _, _ = shown.partition(" ")
+    if not digits.isdecimal() or len(digits) > _DIGITS:
         return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {key}")
-    number = int(shown)
+    number = int(digits)
     if number > ours:
         return SchemaCheck(
             refusal=f"the data in Redis has format {number} and this version reads up to {ours}: "

@@ -11,6 +11,7 @@ idempotent.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from taskqueue.shared.domain.clock import Clock, RedisClock
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StepRefused, StoreRefused
+from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, NotPlaced, StepRefused, StoreRefused
 from taskqueue.shared.redis import append_only_file, quarantine
 from taskqueue.shared.redis.client import is_partition, keys_of, mark_of, text, translated
 from taskqueue.shared.redis.keys import Keys
@@ -40,6 +41,14 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[ScriptCall, Reply, T]
 """Script calls of which each may depend on the reply to the one before it, and their outcome."""
 
+NO_PLACE = {
+    "draining": "this partition is draining and stores no new tasks, and no other one takes this task: "
+    "activate it with `taskqueue partitions activate`, or add another",
+    "look": "this partition was activated, and another one may hold the key of this task: use a current version of the "
+    "client, or wait until each part has the new REDIS_PARTITIONS",
+    "elsewhere": "the key of this task is being moved to another partition: try again in some seconds",
+}
+"""Why a partition does not store a task, by the first word of a refusal (`demand_place` in Lua)."""
 COPY_WITHIN_MS = 500
 """How long a submission waits for replicas; shorter than the time-out of the gateway's client."""
 
@@ -54,7 +63,14 @@ def _translated(error: Exception) -> Exception:
     """Returns our error for a step whose lock has ended, or for data of another version; else the error itself."""
     if str(error).startswith("FORMAT"):
         return IncompatibleSchema(str(error).removeprefix("FORMAT "))
+    if str(error).startswith("PLACEMENT"):
+        return _not_placed(str(error))
     return StepRefused() if str(error).startswith("OUTLIVED") else error
+
+
+def _not_placed(said: str) -> NotPlaced:
+    wrong, kind, name = json.loads(said[said.index("[") : said.rindex("]") + 1])
+    return NotPlaced(NO_PLACE[wrong], wrong=wrong, kind=kind, name=name)
 
 
 class Scripts:

@@ -101,12 +101,12 @@ class Idempotency:
             mark, *kept = self.scripts.redis.hmget(key, "fingerprint", *fields)
         return kept if mark and text(mark) == request.fingerprint else [None] * len(fields)
 
-    def begin(self, request: Request) -> Begun | bytes:
+    def begin(self, request: Request, *, stays: bool = False) -> Begun | bytes:
         """Takes a request of several steps, to be carried out from here; or returns its first answer.
 
-        Raises KeyBelongsToAnother, or RequestInProgress.
+        With `stays` its tasks belong into this partition. Raises KeyBelongsToAnother, RequestInProgress or NotPlaced.
         """
-        return self._begin(request, secrets.token_hex(16), new_seed(self.scripts.mark))
+        return self._begin(request, secrets.token_hex(16), new_seed(self.scripts.mark), stays=stays)
 
     def go_on(self, begun: Begun) -> None:
         """Keeps the request alive; must be called every few seconds.
@@ -144,10 +144,12 @@ class Idempotency:
         seed: str,
         silence: timedelta = SILENCE,
         selected: Sequence[str] | None = None,
+        *,
+        stays: bool = True,
     ) -> Begun | bytes:
         with translated():
             what, [about, *before] = request_begin(
-                self.scripts, request.digest, request.fingerprint, who, silence, self.keep, seed, selected
+                self.scripts, request.digest, request.fingerprint, who, silence, self.keep, seed, selected, stays=stays
             )
         _check(what, about)
         if what == "again":
@@ -191,6 +193,8 @@ def request_begin(
     keep: timedelta,
     seed: str,
     selected: Sequence[str] | None = None,
+    *,
+    stays: bool = True,
 ) -> tuple[str, list[bytes]]:
     """Takes a multi-step request's key; returns begun or resumed (the seed), again (the answer), busy, other.
 
@@ -198,7 +202,7 @@ def request_begin(
     """
     times = (to_us(silence), to_us(keep) // 1000)
     known = "" if selected is None else json.dumps(selected)
-    what, *about = scripts.call("request_begin", digest, fingerprint, who, *times, seed, known)
+    what, *about = scripts.call("request_begin", digest, fingerprint, who, *times, seed, known, int(stays))
     return text(what), about
 
 

@@ -146,23 +146,24 @@ class Queues:
             (settings.max_steps, settings.max_steps_bytes),
         )
 
-    def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+    def submit(self, tasks: Sequence[NewTask], *, stays: bool = False) -> list[Submitted]:
         """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
 
+        With `stays` they belong into this partition, also if it is draining: those of a schedule that is stored in it.
         Raises StoreUnavailable when Redis does not answer: then a chunk may have been stored, and sending the same
         tasks (with the same ids) again is safe.
         """
         answer: list[Submitted] = []
         with translated():
             for chunk in chunks(tasks):
-                answer += self._store(chunk)
+                answer += self._store(chunk, self.bounds + "!" if stays else self.bounds)
         return answer
 
-    def _store(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+    def _store(self, tasks: Sequence[NewTask], bounds: str) -> list[Submitted]:
         if len(tasks) == 1:
-            return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]
+            return [self.scripts.run_accepted(submission(tasks[0], bounds))]
         fields = (field for task in tasks for field in submit_arguments(task))
-        states = self.scripts.call_accepted("submit", self.bounds, *fields)
+        states = self.scripts.call_accepted("submit", bounds, *fields)
         return [read_submitted(task.id, state) for task, state in zip(tasks, states, strict=True)]
 
     def cancel(self, task_id: str, reason: str) -> TaskState:

@@ -9,9 +9,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from taskqueue.shared.errors import NotPlaced
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.many import Group, NewSubmission, chunks_of, groups_of, in_order, submit_chunk
+from taskqueue.shared.submission.direct import Draft
+from taskqueue.shared.submission.many import (
+    ChunkOutcome,
+    Group,
+    NewSubmission,
+    chunks_of,
+    groups_of,
+    in_order,
+    submit_chunk,
+)
 from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.pipeline import Pipeline
@@ -79,20 +89,28 @@ class AsyncQueue:
         begun = time.perf_counter()
         note_what_is_sent()
         try:
-            new = NewSubmission(self.submissions, task_type, data, idempotency_key, options)
-
-            async def draft() -> None:
-                new.draft()
-
-            await self._retried(draft, BRIEF)
-            accepted = await self._retried(partial(self._submit, new), BRIEF)
+            accepted = await self._store(NewSubmission(self.submissions, task_type, data, idempotency_key, options))
         except Exception as error:
             record(begun, (error,))
             raise
         record(begun, (accepted,))
         return accepted
 
+    async def _store(self, new: NewSubmission) -> Accepted:
+        async def draft() -> None:
+            new.draft()
+
+        await self._retried(draft, BRIEF)
+        return await self._retried(partial(self._submit, new), BRIEF)
+
     async def _submit(self, new: NewSubmission) -> Accepted:
+        while True:
+            try:
+                return await self._submit_once(new)
+            except NotPlaced as refusal:
+                await asyncio.to_thread(new.elsewhere, refusal)
+
+    async def _submit_once(self, new: NewSubmission) -> Accepted:
         submission, draft = new.submission, new.drafted
         try:
             if new.has_parents:
@@ -102,6 +120,8 @@ class AsyncQueue:
             if submission.payloads.is_large(draft.text):
                 await asyncio.to_thread(submission.keep, draft)
             return await self._pipelines[submission].run(submission.steps(draft))
+        except NotPlaced:
+            raise
         except Exception as error:
             new.after(error)
             raise
@@ -115,7 +135,7 @@ class AsyncQueue:
         return outcomes
 
     async def _outcomes(self, group: Group) -> list[Accepted | Problem]:
-        outcomes: list[Accepted | Problem] = []
+        outcomes: list[ChunkOutcome] = []
         try:
             if self.settings.is_partitioned:
                 await self._in_thread(partial(group.introduce_parents, self.submissions), BRIEF)
@@ -123,7 +143,16 @@ class AsyncQueue:
                 outcomes += await self._in_thread(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:
             outcomes += [problem] * (len(group.drafts) - len(outcomes))
-        return outcomes
+        return [await self._elsewhere(each, draft) for each, draft in zip(outcomes, group.drafts, strict=True)]
+
+    async def _elsewhere(self, outcome: ChunkOutcome, draft: Draft | Problem) -> Accepted | Problem:
+        if not isinstance(outcome, NotPlaced):
+            return outcome
+        assert isinstance(draft, Draft)  # noqa: S101  # for mypy: it was sent
+        try:
+            return await self._store(NewSubmission.again(self.submissions, draft))
+        except Problem as problem:
+            return problem
 
     async def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""

@@ -7,12 +7,13 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.connections import anything_sent
 from taskqueue.shared.redis.errors import translation
 from taskqueue.shared.stores.queues import CHUNK
 from taskqueue.shared.submission.answers import Accepted
 from taskqueue.shared.submission.direct import Draft, Submission
+from taskqueue.shared.submission.name_search import NameSearch
 from taskqueue.shared.submission.placement import Submissions
 from taskqueue.shared.submission.problems import Problem
 from taskqueue.shared.submission.refusals import Refusal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Accepted | Problem
 """What became of one task."""
+ChunkOutcome: TypeAlias = Outcome | NotPlaced
+"""The same, or that it is to be submitted to another partition."""
 
 
 class NewSubmission:
@@ -37,6 +40,14 @@ class NewSubmission:
         self.is_free = tied is None
         self.submission = tied or submissions.free()
         self.drafted: Draft
+        self._search: NameSearch | None = None
+        self._refused: list[Submission] = []
+
+    @classmethod
+    def again(cls, submissions: Submissions, draft: Draft) -> NewSubmission:
+        """Returns a task of `submit_chunk` whose partition did not store it."""
+        options = {name: value for name, value in draft.value.items() if name not in ("type", "data")}
+        return cls(submissions, draft.task_type, draft.value["data"], None, options)
 
     def draft(self) -> None:
         """Reads it. Raises Refusal, TypeError and ValueError."""
@@ -50,6 +61,23 @@ class NewSubmission:
     def introduce_parents(self) -> None:
         """Makes its parents known to its partition, where they are in another one. Raises Refusal."""
         self.submissions.introduce([self.given[3]], self.submission)
+
+    def elsewhere(self, refusal: NotPlaced) -> None:
+        """Goes to another partition after a refusal. Raises it when no partition may store the task."""
+        if self.is_free:
+            self._refused.append(self.submission)
+            if len(self._refused) == len(self.submissions.by_number):
+                raise refusal
+            self.submissions.avoid(self.submission)
+            self.submission = self.submissions.free(but=self._refused)
+        else:
+            task_type, _, key, options = self.given
+            self._search = self._search or self.submissions.search(task_type, key, options)
+            if self._search is None:
+                raise refusal
+            self._search.after(refusal)
+            self.submission = self.submissions.by_number[self._search.number]
+        self.draft()
 
     def after(self, error: Exception) -> None:
         """Handles an error: the next try of a task that was not sent goes to another partition."""
@@ -120,13 +148,13 @@ def _draft(submission: Submission, task: Mapping[str, Any]) -> Draft | Problem:
         return problem_of(refusal)
 
 
-def submit_chunk(submission: Submission, drafts: Sequence[Draft | Problem]) -> list[Outcome]:
+def submit_chunk(submission: Submission, drafts: Sequence[Draft | Problem]) -> list[ChunkOutcome]:
     """Validates and stores drafts. Returns their outcomes in their order.
 
     Raises Refusal, PayloadUnavailable or the driver's error while a store is unavailable. Then the same drafts may be
     submitted again: those that were stored are recognized by their ids.
     """
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, ChunkOutcome] = {}
     calls = _Calls(submission)
     for at, draft in enumerate(drafts):
         if isinstance(draft, Problem):
@@ -158,21 +186,25 @@ class _Calls:
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.running: dict[int, tuple[Steps[Accepted], Context]] = {}
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, ChunkOutcome] = {}
 
     def add(self, at: int, steps: Steps[Accepted]) -> None:
         # Its own context, as the spans of several are open at the same time.
         self.running[at] = steps, copy_context()
 
-    def run(self) -> dict[int, Outcome]:
+    def run(self) -> dict[int, ChunkOutcome]:
         try:
             replies: dict[int, Any] = dict.fromkeys(self.running)
             while calls := dict(self._next(replies)):
                 answers = self.submission.scripts.call_many_accepted(list(calls.values()))
-                for answer in answers:
-                    if isinstance(answer, Exception):
-                        raise answer
                 replies = dict(zip(calls, answers, strict=True))
+                for at, answer in replies.items():
+                    if isinstance(answer, NotPlaced):
+                        self.outcomes[at] = answer
+                        steps, context = self.running.pop(at)
+                        context.run(steps.close)
+                    elif isinstance(answer, Exception):
+                        raise answer
             return self.outcomes
         finally:
             for steps, context in self.running.values():
@@ -181,6 +213,8 @@ class _Calls:
     def _next(self, replies: Mapping[int, Any]) -> Iterator[tuple[int, ScriptCall]]:
         """Yields the next call of each submission that has not ended."""
         for at, reply in replies.items():
+            if at not in self.running:
+                continue
             steps, context = self.running[at]
             try:
                 yield at, context.run(steps.send, reply)

@@ -20,6 +20,7 @@ from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.direct import Submission
+from taskqueue.shared.submission.name_search import NameSearch
 from taskqueue.shared.submission.refusals import Refusal
 
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
@@ -74,6 +75,14 @@ class Submissions:
         """Closes the idle connections."""
         for each in self.by_number.values():
             each.close()
+
+    def search(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> NameSearch | None:
+        """Returns where to look for the partition of a task with a name; None for one without."""
+        unique = unique_name(task_type, options.get("unique_key"))
+        name = unique or (None if next(parents_in([options]), None) else key_name(key))
+        if name is None:
+            return None
+        return NameSearch(name, {number: each.scripts for number, each in self.by_number.items()})
 
     def tied(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> Submission | None:
         """Returns the partition of a task, if something ties it to one."""

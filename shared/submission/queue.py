@@ -12,10 +12,19 @@ from pydantic import ValidationError
 
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.errors import NotPlaced, SettingsError
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.many import Group, NewSubmission, chunks_of, groups_of, in_order, submit_chunk
+from taskqueue.shared.submission.direct import Draft
+from taskqueue.shared.submission.many import (
+    ChunkOutcome,
+    Group,
+    NewSubmission,
+    chunks_of,
+    groups_of,
+    in_order,
+    submit_chunk,
+)
 from taskqueue.shared.submission.metrics import record
 from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.placement import Submissions
@@ -77,22 +86,27 @@ class Queue:
         begun = time.perf_counter()
         note_what_is_sent()
         try:
-            new = NewSubmission(self.submissions, task_type, data, idempotency_key, options)
-            self._retried(new.draft, BRIEF)
-            accepted = self._retried(partial(self._submit, new), BRIEF)
+            accepted = self._store(NewSubmission(self.submissions, task_type, data, idempotency_key, options))
         except Exception as error:
             record(begun, (error,))
             raise
         record(begun, (accepted,))
         return accepted
 
+    def _store(self, new: NewSubmission) -> Accepted:
+        self._retried(new.draft, BRIEF)
+        return self._retried(partial(self._submit, new), BRIEF)
+
     def _submit(self, new: NewSubmission) -> Accepted:
-        try:
-            new.introduce_parents()
-            return new.submission.submit(new.drafted)
-        except Exception as error:
-            new.after(error)
-            raise
+        while True:
+            try:
+                new.introduce_parents()
+                return new.submission.submit(new.drafted)
+            except NotPlaced as refusal:
+                new.elsewhere(refusal)
+            except Exception as error:
+                new.after(error)
+                raise
 
     def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[Accepted | Problem]:
         """Submits tasks, as `new_task` returns them, some hundred in each round trip.
@@ -109,14 +123,24 @@ class Queue:
         return outcomes
 
     def _outcomes(self, group: Group) -> list[Accepted | Problem]:
-        outcomes: list[Accepted | Problem] = []
+        outcomes: list[ChunkOutcome] = []
         try:
             self._retried(partial(group.introduce_parents, self.submissions), BRIEF)
             for chunk in chunks_of(group.drafts):
                 outcomes += self._retried(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:
             outcomes += [problem] * (len(group.drafts) - len(outcomes))
-        return outcomes
+        return [self._elsewhere(each, draft) for each, draft in zip(outcomes, group.drafts, strict=True)]
+
+    def _elsewhere(self, outcome: ChunkOutcome, draft: Draft | Problem) -> Accepted | Problem:
+        """Returns the outcome of a task; one that its partition did not store is submitted to another."""
+        if not isinstance(outcome, NotPlaced):
+            return outcome
+        assert isinstance(draft, Draft)  # noqa: S101  # for mypy: it was sent
+        try:
+            return self._store(NewSubmission.again(self.submissions, draft))
+        except Problem as problem:
+            return problem
 
     def get(self, task_id: str) -> TaskDetail:
         """Returns a task with its whole record. Raises NotFound."""

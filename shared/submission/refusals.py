@@ -12,6 +12,7 @@ from taskqueue.shared.errors import (
     IllegalTransition,
     InvalidJSON,
     KeyBelongsToAnother,
+    NotPlaced,
     PayloadUnavailable,
     QueueFull,
     RequestInProgress,
@@ -138,6 +139,13 @@ PAYLOAD_STORE = Kind(
     "Payload store unavailable",
     "The store of large data and results cannot be used, or lacks this payload: nothing was changed, try again.",
 )
+NO_PLACE = Kind(
+    "no-partition",
+    503,
+    "No partition",
+    "No partition may store this task now: those that could are draining, or its key is being moved. "
+    "`taskqueue partitions` lists them.",
+)
 NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
 )
@@ -168,6 +176,7 @@ KINDS = (
     STORE,
     STORE_REFUSED,
     PAYLOAD_STORE,
+    NO_PLACE,
     NO_TYPES,
     NO_WORKER,
 )
@@ -197,8 +206,9 @@ def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
 def refusal_of(error: Exception) -> Refusal | None:
     """Returns the refusal that answers an error of the stores; None for an error that is not one of these."""
     match error:
-        case StoreUnavailable() | PayloadUnavailable():
-            return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)})
+        case StoreUnavailable() | PayloadUnavailable() | NotPlaced():
+            about = {"placement": error.about} if isinstance(error, NotPlaced) else {}
+            return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)}, **about)
         case InvalidJSON():
             return Refusal(INVALID_JSON, str(error))
         case TaskNotFound():
@@ -217,7 +227,9 @@ def refusal_of(error: Exception) -> Refusal | None:
     return None
 
 
-def _unavailable(error: StoreUnavailable | PayloadUnavailable) -> Kind:
+def _unavailable(error: StoreUnavailable | PayloadUnavailable | NotPlaced) -> Kind:
+    if isinstance(error, NotPlaced):
+        return NO_PLACE
     if isinstance(error, PayloadUnavailable):
         return PAYLOAD_STORE
     return STORE_REFUSED if isinstance(error, StoreRefused) else STORE

@@ -9,6 +9,7 @@ from werkzeug.test import Client
 
 from taskqueue.dashboard.auth.users import Users
 from taskqueue.dashboard.partitions import PartitionedDashboard
+from taskqueue.shared.cli.partitions import set_state
 from taskqueue.shared.redis.client import connect
 from tests.integration.partitions.conftest import Routed
 
@@ -53,6 +54,8 @@ def test_one_page_shows_all_partitions(routed: Routed, pages: Client) -> None:
     text = pages.get("/partitions").text
     assert text.count("s-answers") == 3
     assert "3 of 3 answer" in text
+    set_state(routed.scripts[1].redis, "draining")
+    assert "s-draining" in pages.get("/partitions").text
 
 
 def test_a_partition_that_is_away_is_named_and_the_others_are_shown(

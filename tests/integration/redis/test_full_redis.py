@@ -47,7 +47,8 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "children_start", "parents_note", "personal_key_add", "request_begin", "rq_adopt",
+    "batch_extend", "batch_open", "children_start", "name_look", "parents_note", "personal_key_add", "request_begin",
+    "rq_adopt",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
     "submit_one_once",
 }  # fmt: skip

@@ -14,7 +14,7 @@ from taskqueue.shared.redis.linker import source
 from tests.support.keys import keys
 from tests.support.least_privilege import rules
 
-SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "cancel", "types_read", "audit")
+SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "name_look", "cancel", "types_read", "audit")
 RULES = rules("redis-acl-submit.conf")
 PATTERNS = [rule[1:] for rule in RULES if rule.startswith("~")]
 OUTSIDE = (

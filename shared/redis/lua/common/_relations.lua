@@ -27,6 +27,21 @@ local function enqueue(id, queue, due)
   return to
 end
 
+-- Returns the relations of a task out of its extra fields; nil for most tasks.
+local function relations_of(extra)
+  if string.sub(extra, 1, 13) ~= '["relations",' then return nil end
+  local list = cjson.decode(extra)
+  local relations = {fields = list}
+  for at = 1, #list, 2 do relations[list[at]] = list[at + 1] end
+  if relations.parents then relations.parents = cjson.decode(relations.parents) end
+  return relations
+end
+
+-- Returns whether a new task belongs into this partition: because of its batch, or of a parent if no unique key decides.
+local function is_tied(relations, unique)
+  return relations and (relations.batch or relations.after_batch or (relations.parents and not unique))
+end
+
 -- --- batches ---
 
 -- Returns how many more of a batch may be pending or running; nil without a limit.

@@ -26,7 +26,7 @@ if #ARGV > 9 then
     outcome = 'overlap'
     redis.call('HINCRBY', key, 'overlaps', 1)
   else
-    local said = submit({ARGV[1], unpack(ARGV, 10)})[1]
+    local said = submit({ARGV[1], ARGV[10] .. '!', unpack(ARGV, 11)})[1]
     if said == 'full' or said == 'many' then return said end
     if busy and overlap == 'cancel' then cancel({ARGV[1], last, 'the next run of schedule ' .. name .. ' began'}) end
     outcome = 'fired'

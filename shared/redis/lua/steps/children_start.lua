@@ -17,7 +17,7 @@ there, bytes = tonumber(there) or 0, (tonumber(bytes) or 0) + #value
 if there >= tonumber(ARGV[6]) then return {'many', num(there)} end
 if bytes > tonumber(ARGV[7]) then return {'large', num(bytes)} end
 
-local parents, wanted, arguments = parents_of(t.parents), {}, {NOW, bounds}
+local parents, wanted, arguments = parents_of(t.parents), {}, {NOW, bounds .. '!'}
 local children = (#ARGV - FIRST + 1) / EACH
 if #parents + children > MOST then return {'fan-out', num(#parents)} end
 for at = FIRST, #ARGV, EACH do

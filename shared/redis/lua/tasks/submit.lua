@@ -1,7 +1,8 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- @step cancel
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
--- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks), then nine per task:
+-- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks; with a ! at the end for tasks that belong into
+--   this partition, whether it is draining or not), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
@@ -17,7 +18,7 @@
 -- "missing ID" when a parent does not exist. For a task of a batch also "closed" when the batch takes no more; and for
 -- one stored before "=" and its state, "=removed" when its record is removed, "differs" when its data is not the same.
 local bounds = ARGV[2]
-local limit = tonumber(string.match(bounds, '^%d+'))
+local limit, stays = tonumber(string.match(bounds, '^%d+')), string.sub(bounds, -1) == '!'
 local stamp = iso(now)
 local by_lane, listed, room, answer, created = {}, {}, {}, {}, 0
 
@@ -105,16 +106,6 @@ local function index(id, task_type, tags, score)
   if tags ~= '' then
     for _, tag in ipairs(cjson.decode(tags)) do list_later(keys.tasks_with_tag(tag), score, id) end
   end
-end
-
--- Returns the relations of a task out of its extra fields; nil for most tasks.
-local function relations_of(extra)
-  if string.sub(extra, 1, 13) ~= '["relations",' then return nil end
-  local list = cjson.decode(extra)
-  local relations = {fields = list}
-  for at = 1, #list, 2 do relations[list[at]] = list[at + 1] end
-  if relations.parents then relations.parents = cjson.decode(relations.parents) end
-  return relations
 end
 
 -- What this step needs of a batch, and what it adds to it, written together at the end.
@@ -289,9 +280,10 @@ local function replace(holder, id, terms, relations)
 end
 
 local function store_unique(at, id, queue, terms, relations)
-  local holder, state = unique_holder(terms.unique)
+  local holder, state, note = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
+  if not (holder or stays or is_tied(relations, terms.unique)) then demand_place('unique', terms.unique, note) end
   local fits = has_room(queue)
   if holder and state == 'pending' and redis.call('HGET', keys.rq_job(holder), 'origin') == queue then
     -- It takes the place of the replaced task.
@@ -315,6 +307,7 @@ local function take(at)
   if not is_registered(queue) then return 'many' end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, relations) end
+  if is_draining and not (stays or is_tied(relations)) then demand_place('', '') end
   if not has_room(queue) then return 'full' end
   return store_at(at, relations, terms)
 end

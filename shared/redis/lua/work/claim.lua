@@ -293,13 +293,15 @@ local function take_from_list(lane, n)
 end
 
 -- Deferred work of ended tasks is done before a new task starts: about a millisecond's worth.
-local any_deferred_or_paused = redis.call('EXISTS', keys.DEFERRED_WORK, keys.PAUSED) > 0
-local deferred = any_deferred_or_paused and redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
+local deferred, any_paused = false, false
+if redis.call('EXISTS', keys.DEFERRED_WORK, keys.PAUSED) > 0 then
+  any_paused = redis.call('EXISTS', keys.PAUSED) == 1
+  deferred = redis.call('EXISTS', keys.DEFERRED_WORK) == 1 and run_deferred_work(40)
+end
 if deferred then spend(deferred * COST.deferred) end
 
 -- The requested lanes, and those of them that may give something.
 local asked, lanes, next_token, patterns = {}, {}, nil, nil
-local any_paused = any_deferred_or_paused and redis.call('EXISTS', keys.PAUSED) == 1
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
   elseif ARGV[at] == '*' .. kind then patterns = ARGV[at + 1]
@@ -319,8 +321,6 @@ end
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
 local MOST_LIMITS = 32
-local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0,
-  math.max(MOST_LIMITS, math.min(500, math.floor(16000 / math.max(1, #lanes))))) or {}
 local due, elsewhere = {}, {}
 
 local function waited_for_here(name)
@@ -329,12 +329,16 @@ local function waited_for_here(name)
   return #here > 0 and redis.call('EXISTS', unpack(here)) > 0
 end
 
-spend(#found)
-for _, name in ipairs(found) do
-  if #due == MOST_LIMITS or patience <= 0 then break end
-  if string.find(name, '#=', 1, true) then spend(20) end
-  local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
-  table.insert(ours and due or elsewhere, name)
+do
+  local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0,
+    math.max(MOST_LIMITS, math.min(500, math.floor(16000 / math.max(1, #lanes))))) or {}
+  spend(#found)
+  for _, name in ipairs(found) do
+    if #due == MOST_LIMITS or patience <= 0 then break end
+    if string.find(name, '#=', 1, true) then spend(20) end
+    local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
+    table.insert(ours and due or elsewhere, name)
+  end
 end
 local has_tenants = {}
 for _, lane in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do has_tenants[lane] = true end

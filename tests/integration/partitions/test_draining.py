@@ -1,0 +1,417 @@
+"""Partitions that are drained, removed, added and activated while tasks are submitted: each name has one holder."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskqueue import AsyncQueue, Queue, new_task
+from taskqueue.shared.cli.partitions import set_state
+from taskqueue.shared.domain.clock import FakeClock
+from taskqueue.shared.domain.lock import NO_LOCK
+from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.domain.schedule import Schedule
+from taskqueue.shared.domain.task import NewTask, new_task_id
+from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.schema_version import FORMAT
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.idempotency import Request
+from taskqueue.shared.stores.queues import Queues, submit_arguments
+from taskqueue.shared.stores.schedules import Fired, ScheduleStore
+from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.submission.name_search import name_look
+from taskqueue.shared.submission.problems import Problem
+from tests.integration.partitions.conftest import Routed
+from tests.support.store import WEIGHTS, Store
+
+BODY = {"type": "process", "data": 1}
+
+
+TURNS = 40
+"""How often a partition is drained or activated in the test of all of this at the same time."""
+
+
+def place(task_id: str) -> int:
+    return partition_of_id(task_id) or 0
+
+
+def set_states(routed: Routed, number: int, state: Any) -> None:
+    set_state(routed.scripts[number].redis, state)
+
+
+def look(routed: Routed) -> None:
+    for each in routed.router.members.all.values():
+        each.look()
+
+
+def order_of(unique_key: str) -> list[int]:
+    """The partitions in the order in which a unique key of this type prefers them."""
+    return preferred(f"unique process {unique_key}", range(3))
+
+
+def key_at_home(home: int, *then: int) -> str:
+    """A unique key that prefers these partitions, in this order."""
+    wanted = [home, *then]
+    return next(key for key in map(str, range(1000)) if order_of(key)[: len(wanted)] == wanted)
+
+
+def idempotency_key_at(home: int) -> str:
+    return next(key for key in map(str, range(1000)) if preferred(f"key {key}", range(3))[0] == home)
+
+
+def queue_of(routed: Routed) -> Queue:
+    return Queue(**routed.settings.model_dump(include={"redis_url", "redis_partitions"}), patience=0.5)
+
+
+def scripts_now(routed: Routed) -> int:
+    return routed.scripts[0].now_us()
+
+
+def tasks(routed: Routed) -> list[int]:
+    return [each.redis.zcard(each.keys.TASKS) for each in routed.scripts.values()]
+
+
+# --- draining ---
+
+
+def test_what_nothing_ties_does_not_go_to_a_draining_partition(routed: Routed) -> None:
+    set_states(routed, 1, "draining")
+    assert {place(routed.submit()) for _ in range(20)} == {0, 2}, "also before the gateway has looked"
+    look(routed)
+    assert 1 not in {each.number for each in routed.router.placement.candidates()}
+    assert 1 not in {place(routed.submit()) for _ in range(20)}
+    set_states(routed, 1, "active")
+    look(routed)
+    assert 1 in {place(routed.submit()) for _ in range(40)}
+
+
+def test_when_all_are_draining_a_refusal_says_what_to_do(routed: Routed) -> None:
+    for number in range(3):
+        set_states(routed, number, "draining")
+    for _ in range(2):
+        for body in (BODY, {**BODY, "unique_key": "a"}):
+            answer = routed.post("/tasks", body)
+            assert (answer.status_code, answer.json["type"]) == (503, "/problems/no-partition")
+            assert "taskqueue partitions activate" in answer.json["detail"]
+            assert "Retry-After" in answer.headers
+        look(routed)
+    with queue_of(routed) as queue:
+        for options in ({}, {"unique_key": "a"}):
+            with pytest.raises(Problem, match="taskqueue partitions activate"):
+                queue.submit("process", 1, **options)  # type: ignore[arg-type]  # as options of a call
+    assert tasks(routed) == [0, 0, 0]
+
+
+def test_what_belongs_to_a_draining_partition_still_goes_there(routed: Routed) -> None:
+    parent = routed.submit_to(1)
+    batch = routed.post("/batches", {"tasks": [{**BODY, "depends_on": [{"task_id": parent}]}]}).json["batch_id"]
+    scheduled = next(name for name in map(str, range(99)) if preferred(name, range(3))[0] == 1)
+    assert routed.http.put(f"/schedules/{scheduled}", json={"type": "process", "interval": 60}).status_code == 201
+    set_states(routed, 1, "draining")
+    look(routed)
+    child = {"depends_on": [{"task_id": parent}]}
+    assert place(routed.submit(**child)) == 1
+    assert place(routed.post("/tasks", {**BODY, **child}, Idempotency_Key="a").json["task_id"]) == 1
+    assert place(routed.post("/batches", {"tasks": [{**BODY, **child}]}, Idempotency_Key="b").json["batch_id"]) == 1
+    more = routed.post(f"/batches/{batch}/tasks", {"tasks": [BODY]}, Idempotency_Key="c").json
+    assert place(more["items"][0]["task_id"]) == 1
+    assert place(routed.post(f"/schedules/{scheduled}/run").json["task_id"]) == 1
+    assert routed.http.put(f"/schedules/{scheduled}", json={"type": "process", "interval": 30}).status_code == 200
+    assert routed.scripts[1].redis.exists(routed.scripts[1].keys.schedule(scheduled))
+
+
+@pytest.mark.parametrize("through", ["gateway", "queue"])
+def test_a_unique_key_leaves_a_draining_partition_whatever_else_a_task_has(routed: Routed, through: str) -> None:
+    """Its parents follow it; only a batch keeps a task where it is."""
+    parent, key = routed.submit_to(1), key_at_home(1, 2)
+    set_states(routed, 1, "draining")
+    look(routed)
+    webhook = [{"webhook": {"url": "https://example.com"}}] if through == "queue" else []
+    more: Any
+    for more in ({"depends_on": [{"task_id": parent}]}, *webhook):
+        for idempotency_key in (None, f"{through}-{next(iter(more))}"):
+            about = {**more, "unique_key": key}
+            if through == "queue":
+                with queue_of(routed) as queue:
+                    task_id = queue.submit("process", 1, idempotency_key=idempotency_key, **about).task_id
+            else:
+                headers = {"Idempotency_Key": idempotency_key} if idempotency_key else {}
+                task_id = routed.post("/tasks", {**BODY, **about}, **headers).json["task_id"]
+            assert place(task_id) == 2
+            assert routed.post("/tasks", {**BODY, "unique_key": key}).json["existing_task"] == task_id
+            routed.http.delete(f"/tasks/{task_id}")
+
+
+def test_a_new_schedule_whose_home_is_draining_goes_elsewhere(routed: Routed) -> None:
+    name = next(name for name in map(str, range(99)) if preferred(name, range(3))[0] == 1)
+    set_states(routed, 1, "draining")
+    put = {"type": "process", "interval": 60}
+    assert routed.http.put(f"/schedules/{name}", json=put).status_code == 503, "with an old view"
+    look(routed)
+    assert routed.http.put(f"/schedules/{name}", json=put).status_code == 201
+    assert not routed.scripts[1].redis.exists(routed.scripts[1].keys.schedule(name))
+
+
+def test_rows_of_an_outbox_are_stored_once(routed: Routed) -> None:
+    rows = [{"task_id": new_task_id(), **BODY} for _ in range(20)]
+    routed.post("/tasks/outbox", {"rows": rows[:10], "settled": []})
+    set_states(routed, 1, "draining")
+    routed.post("/tasks/outbox", {"rows": rows, "settled": []})
+    look(routed)
+    before = tasks(routed)[1]
+    answer = routed.post("/tasks/outbox", {"rows": rows, "settled": []})
+    assert answer.status_code == 202
+    assert tasks(routed)[1] == before > 0
+    assert sum(tasks(routed)) == 20
+
+
+def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
+    set_states(routed, 1, "draining")
+    assert {place(routed.submit(fair_key="a", limit_key="b")) for _ in range(20)} == {0, 2}
+    key = idempotency_key_at(1)
+    _, first = submit_over_http(routed, fair_key="a", idempotency_key=key)
+    assert place(first) != 1
+    set_states(routed, 1, "active")
+    assert submit_over_http(routed, fair_key="a", idempotency_key=key) == (202, first)
+
+
+def test_schedules_and_running_tasks_of_a_draining_partition_go_on(routed: Routed) -> None:
+    clock = FakeClock(routed.scripts[1].now_us())
+    redis = routed.scripts[1].redis
+    scripts = Scripts(redis, clock)
+    store = Store(redis, clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, list(WEIGHTS)))
+    [parent] = store.submit()
+    schedules = ScheduleStore(scripts)
+    schedules.put(Schedule(name="often", type="noop", data="null", queue="high", interval=60))
+    set_states(routed, 1, "draining")
+    assert store.claim() == [parent]
+    child = submit_arguments(NewTask(id=new_task_id(), type="noop", data="null", queue="normal"))
+    steps = (parent, "t1", "g", '{"kind":"result"}', 100, 10_000, "", "g", "0")
+    assert scripts.call("children_start", *steps, *child)[0] == b"stored"
+    clock.advance(timedelta(seconds=61))
+    fired = Fired()
+    schedules.fire_due(NO_LOCK, timedelta(hours=1), fired)
+    assert fired.tasks == 1
+    assert redis.zcard(scripts.keys.TASKS) == 3
+
+
+def test_a_pass_does_not_replace_the_note_of_another_search(routed: Routed) -> None:
+    for kind in ("unique", "key"):
+        assert name_look(routed.scripts[1], kind, "a", ">") == ""
+        assert name_look(routed.scripts[1], kind, "a", "<") == "elsewhere"
+
+
+# --- names ---
+
+
+def submit_over_http(routed: Routed, **about: Any) -> tuple[int, str]:
+    """The status, and the task that holds the name now."""
+    headers = {"Idempotency-Key": about.pop("idempotency_key")} if "idempotency_key" in about else {}
+    answer = routed.http.post("/tasks", json={**BODY, **about}, headers=headers)
+    found: dict[str, Any] = answer.json or {}
+    return answer.status_code, found.get("existing_task") or found.get("task_id") or str(found)
+
+
+def submit_directly(routed: Routed, **about: Any) -> tuple[int, str]:
+    with queue_of(routed) as queue:
+        try:
+            return 202, queue.submit("process", 1, **about).task_id
+        except Problem as problem:
+            return problem.status, str(problem.document.get("existing_task"))
+
+
+def submit_in_a_list(routed: Routed, **about: Any) -> tuple[int, str]:
+    with queue_of(routed) as queue:
+        [_, found] = queue.submit_many([new_task("process", 0), new_task("process", 1, **about)])
+    if isinstance(found, Problem):
+        return found.status, str(found.document.get("existing_task"))
+    return 202, found.task_id
+
+
+WAYS = (submit_over_http, submit_directly, submit_in_a_list)
+Way = Callable[..., tuple[int, str]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_unique_key_held_in_a_draining_partition_stays_there(routed: Routed, way: Way) -> None:
+    key = key_at_home(1, 2)
+    _, first = way(routed, unique_key=key)
+    set_states(routed, 1, "draining")
+    for _ in range(2):
+        assert way(routed, unique_key=key) == (409, first)
+        look(routed)
+    routed.http.delete(f"/tasks/{first}")
+    status, second = way(routed, unique_key=key)
+    assert (status, place(second)) == (202, 2), "the next one that it prefers"
+    assert way(routed, unique_key=key) == (409, second)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_the_activation_a_unique_key_is_found_where_it_is_held(routed: Routed, way: Way) -> None:
+    key = key_at_home(1, 2)
+    set_states(routed, 1, "draining")
+    look(routed)
+    _, first = way(routed, unique_key=key)
+    assert place(first) == 2
+    set_states(routed, 1, "active")
+    for _ in range(2):
+        assert way(routed, unique_key=key) == (409, first)
+        look(routed)
+    routed.http.delete(f"/tasks/{first}")
+    status, second = way(routed, unique_key=key)
+    assert (status, place(second)) == (202, 1)
+    assert way(routed, unique_key=key) == (409, second)
+    set_states(routed, 1, "draining")
+    assert way(routed, unique_key=key) == (409, second)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_two_added_partitions_do_not_hide_the_holder(routed: Routed, way: Way) -> None:
+    key = key_at_home(1, 2, 0)
+    for number in (1, 2):
+        set_states(routed, number, "draining")
+    _, first = way(routed, unique_key=key)
+    assert place(first) == 0
+    for number in (1, 2):
+        set_states(routed, number, "active")
+        assert way(routed, unique_key=key) == (409, first)
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+def test_an_idempotency_key_is_recognized_through_draining_and_activation(routed: Routed, way: Way) -> None:
+    key = idempotency_key_at(1)
+    _, first = way(routed, idempotency_key=key)
+    set_states(routed, 1, "draining")
+    assert way(routed, idempotency_key=key) == (202, first)
+    other = next(each for each in map(str, range(1000, 2000)) if preferred(f"key {each}", range(3))[0] == 1)
+    _, elsewhere = way(routed, idempotency_key=other)
+    assert place(elsewhere) != 1
+    set_states(routed, 1, "active")
+    assert way(routed, idempotency_key=other) == (202, elsewhere)
+    assert way(routed, idempotency_key=key) == (202, first)
+
+
+def test_a_batch_with_a_key_is_recognized_too(routed: Routed) -> None:
+    key = idempotency_key_at(1)
+    set_states(routed, 1, "draining")
+    batch = routed.post("/tasks/batch", {"tasks": [BODY]}, Idempotency_Key=key).json["batch_id"]
+    assert place(batch) != 1
+    set_states(routed, 1, "active")
+    again = routed.post("/tasks/batch", {"tasks": [BODY]}, Idempotency_Key=key)
+    assert (again.json["batch_id"], again.headers["Idempotency-Replayed"]) == (batch, "true")
+    assert sum(tasks(routed)) == 1
+
+
+def test_both_names_of_a_task_are_found(routed: Routed) -> None:
+    key = key_at_home(1, 2)
+    set_states(routed, 1, "draining")
+    first = submit_over_http(routed, unique_key=key)[1]
+    set_states(routed, 1, "active")
+    for _ in range(2):
+        assert submit_over_http(routed, unique_key=key, idempotency_key="new") == (409, first)
+    set_states(routed, 1, "draining")
+    assert submit_over_http(routed, unique_key=key, idempotency_key="new") == (409, first)
+
+
+def test_a_late_process_cannot_store_a_name_that_has_moved(routed: Routed) -> None:
+    key = key_at_home(1, 2)
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    first = submit_over_http(routed, unique_key=key)[1]
+    assert place(first) == 1
+    with queue_of(routed) as late:
+        late.submissions.by_number = {number: late.submissions.by_number[number] for number in (0, 2)}
+        with pytest.raises(Problem, match="being moved"):
+            late.submit("process", 1, unique_key=key)
+    assert tasks(routed) == [0, 1, 0]
+
+
+def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed) -> None:
+    key = idempotency_key_at(1)
+    digest = Request.of("", key, "/tasks", b"").digest
+    for since, noted in ((1, 0), (scripts_now(routed), 2)):
+        for each in routed.scripts.values():
+            each.redis.delete(each.keys.idempotency(digest))
+            each.redis.set(each.keys.FORMAT, f"{FORMAT} since {since}")
+        assert place(submit_over_http(routed, idempotency_key=key)[1]) == 1
+        found = [each.redis.exists(each.keys.idempotency(digest)) for each in routed.scripts.values()]
+        assert (found[1], found[0] + found[2]) == (1, noted)
+
+
+def test_asyncio_follows_the_same_rules(routed: Routed) -> None:
+    key = key_at_home(1, 2)
+    set_states(routed, 1, "draining")
+
+    async def submit() -> None:
+        given = routed.settings.model_dump(include={"redis_url", "redis_partitions"})
+        async with AsyncQueue(**given) as queue:
+            held = await queue.submit("process", 1, unique_key=key)
+            assert place(held.task_id) == 2
+            free = await asyncio.gather(*(queue.submit("process", number) for number in range(20)))
+            many = await queue.submit_many(new_task("process", number) for number in range(20))
+            assert {place(each.task_id) for each in (*free, *many)} <= {0, 2}  # type: ignore[union-attr]
+            set_states(routed, 1, "active")
+            with pytest.raises(Problem) as refused:
+                await queue.submit("process", 1, unique_key=key)
+            assert refused.value.document["existing_task"] == held.task_id
+
+    asyncio.run(submit())
+
+
+def holders(routed: Routed) -> list[str]:
+    """The waiting tasks with a unique key, of which no two with the same key were there at the same time."""
+
+    def waiting() -> set[tuple[str, str]]:
+        found = [pair for each in routed.scripts.values() for pair in each.redis.hgetall(each.keys.UNIQUE).items()]
+        return {(text(key), text(task_id)) for key, task_id in found}
+
+    found = waiting() & waiting()
+    assert len(found) == len({key for key, _ in found}), found
+    return [task_id for _, task_id in found]
+
+
+def change_states(routed: Routed, turn: int) -> None:
+    set_states(routed, turn // 2 % 3, "active" if turn % 2 else "draining")
+    if turn % 4 == 0:
+        look(routed)
+    for _ in range(3):
+        for task_id in holders(routed):
+            routed.http.delete(f"/tasks/{task_id}")
+
+
+def test_one_holder_while_partitions_are_drained_and_activated(routed: Routed) -> None:
+    keys = [key_at_home(1), key_at_home(0), key_at_home(2, 1)]
+    stop, statuses = threading.Event(), Counter[int]()
+
+    def submit(way: Way) -> None:
+        while not stop.is_set():
+            for key in keys:
+                statuses[way(routed, unique_key=key, on_conflict="existing")[0]] += 1
+
+    threads = [threading.Thread(target=submit, args=(way,)) for way in WAYS[:2] for _ in range(2)]
+    for each in threads:
+        each.start()
+    try:
+        for turn in range(TURNS):
+            change_states(routed, turn)
+    finally:
+        stop.set()
+        for each in threads:
+            each.join()
+    assert statuses[200] + statuses[202] > TURNS, statuses
+
+
+def test_an_old_server_without_a_state_is_active(routed: Routed) -> None:
+    scripts: Scripts = routed.scripts[0]
+    assert scripts.redis.get(scripts.keys.FORMAT) == str(FORMAT).encode()
+    assert not set_state(scripts.redis, "active")
+    assert set_state(scripts.redis, "draining")
+    assert scripts.redis.get(scripts.keys.FORMAT) == f"{FORMAT} draining".encode()
+    assert not set_state(scripts.redis, "draining")
+    assert set_state(scripts.redis, "active")
