@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,7 +40,7 @@ _COLUMNS = {
     "schedules": "SCHEDULES",
 }
 _ONE_SERVER = (
-    "this system has one Redis server, {address}: name several in REDIS_PARTITIONS, or use a cluster "
+    "this system has a single Redis server, {address}: set REDIS_PARTITIONS to several addresses, or use a cluster "
     "(redis+cluster://HOST:PORT?partitions=24); see docs/deploy/scaling.md"
 )
 
@@ -87,7 +87,8 @@ class _Command:
             return DONE
         if number not in self.clients:
             there = ", ".join(map(str, self.clients))
-            return _fail(f"there is no partition {number}: REDIS_PARTITIONS or REDIS_URL has {there}", USAGE)
+            how = "add it to REDIS_PARTITIONS (on a cluster, raise partitions in REDIS_URL)"
+            return _fail(f"no partition {number}: choose one of {there}, or {how}", USAGE)
         return self.activate(number) if action == "activate" else self.drain(number, wait)
 
     def look(self, number: int) -> Partition:
@@ -102,14 +103,16 @@ class _Command:
         others = [self.look(each).state for each in self.clients if each != number]
         if "active" not in others:
             return _fail(
-                f"partition {number} is the last one that takes new tasks: activate another one first, or add one",
+                f"partition {number} is the last active partition: activate another one or add one first",
                 REFUSED,
             )
         set_state(self.clients[number], "draining")
         now = self.look(number)
         if self.out.as_json and not wait:
             self.out.value(now)
-        self.out.line(f"partition {number} is draining: new tasks go to the others, its own run to their end")
+        self.out.line(
+            f"partition {number} is draining: new tasks go to the other partitions; the tasks in it still run"
+        )
         if not wait:
             for line in self._next(now):
                 self.out.line(line)
@@ -119,7 +122,7 @@ class _Command:
         changed = set_state(self.clients[number], "active")
         if self.out.as_json:
             self.out.value(self.look(number))
-        self.out.line(f"partition {number} {'takes new tasks' if changed else 'was not draining: nothing was changed'}")
+        self.out.line(f"partition {number} {'is active: it takes new tasks' if changed else 'is already active'}")
         return DONE
 
     def _wait(self, number: int) -> int:
@@ -139,35 +142,38 @@ class _Command:
     def _next(self, now: Partition) -> list[str]:
         """Returns what to do next, a line each."""
         number = now.number
-        if not now.stored_tasks and self._is_new(number):
-            deploy = "If it is a new one: deploy this REDIS_PARTITIONS to all parts, then"
-            return [f"{deploy}: taskqueue partitions activate {number}"]
-        wait = (
-            [f"wait until it has no open tasks: taskqueue partitions drain {number} --wait"] if now.open_tasks else []
-        )
+        lists = "REDIS_PARTITIONS" if self.settings.redis_partitions else "REDIS_URL"
+        new = f"If it is new: restart all processes with this {lists}, then run: taskqueue partitions activate {number}"
+        found = [] if now.stored_tasks else [new]
         if not self.settings.redis_partitions:
-            return [f"A partition of a cluster is not removed. To use it again: taskqueue partitions activate {number}"]
+            return [
+                *found,
+                f"Partitions of a cluster cannot be removed. To use it again: taskqueue partitions activate {number}",
+            ]
+        steps = [
+            *self._before_removal(now),
+            "close its open batches",
+            "if you need its results and request keys, wait for RETENTION_COMPLETED and IDEMPOTENCY_TTL",
+            f"leave its place empty (add your passwords and options): REDIS_PARTITIONS={self._without(number)}",
+            "restart all processes with this list; the ids of its tasks are then unknown",
+        ]
+        return [*found, "To remove it:", *(f"  {at}. {step}" for at, step in enumerate(steps, start=1))]
+
+    def _before_removal(self, now: Partition) -> Iterator[str]:
+        if now.open_tasks:
+            yield f"wait until all its tasks have ended: taskqueue partitions drain {now.number} --wait"
+        if now.dead_letters:
+            yield f"retry or delete its {now.dead_letters} dead letters: they are lost when it is removed"
+        if now.schedules:
+            yield (
+                f"delete and recreate its schedules ({now.schedules}, including those of CONFIG_FILE, which move by "
+                "themselves): taskqueue schedules"
+            )
+
+    def _without(self, number: int) -> str:
         addresses = [without_password(url) if url else "" for url in self.settings.redis_partitions]
         addresses[number] = ""
-        if now.dead_letters:
-            wait.append(f"retry or delete its {now.dead_letters} dead letters: they are gone with it")
-        if now.schedules:
-            wait.append(
-                f"delete its {now.schedules} schedules and create them again, except those of CONFIG_FILE: "
-                "taskqueue schedules"
-            )
-        steps = [
-            *wait,
-            f"leave its place empty, with your passwords and options: REDIS_PARTITIONS={','.join(addresses)}",
-            "restart all parts with it; from then on the ids of its tasks are unknown",
-        ]
-        return ["To remove it:", *(f"  {at}. {step}" for at, step in enumerate(steps, start=1))]
-
-    def _is_new(self, number: int) -> bool:
-        """Returns whether no worker of the system has used it yet."""
-        redis = self.clients[number]
-        with translated():
-            return not redis.exists(keys_of(redis).WORKERS_STARTED)
+        return ",".join(addresses)
 
 
 def set_state(redis: Redis, state: Literal["active", "draining"]) -> bool:

@@ -68,7 +68,7 @@ COMMANDS = {
     "partitions": Command(
         "taskqueue.shared.cli.partitions",
         "worker",
-        "list the partitions of the system; drain one, so that it stores no new tasks, and activate it",
+        "list the partitions; drain one, so that new tasks go to the others, or activate it again",
     ),
     "doctor": Command(
         "taskqueue.shared.doctor.__main__",
@@ -146,11 +146,18 @@ def _add_doctor(one: argparse.ArgumentParser) -> None:
 def _add_partitions(one: argparse.ArgumentParser) -> None:
     _add_doctor(one)
     actions = one.add_subparsers(title="commands", metavar="COMMAND", dest="action")
-    drains = actions.add_parser("drain", help="store no new tasks in a partition, or in one that is added")
-    drains.add_argument("--wait", action="store_true", help="wait until it has no open tasks")
-    activates = actions.add_parser("activate", help="store new tasks in a partition that was draining")
+    drains = actions.add_parser(
+        "drain", help="send new tasks to the other partitions: before removing one, or before adding a new one"
+    )
+    drains.add_argument("--wait", action="store_true", help="wait until all its tasks have ended")
+    activates = actions.add_parser("activate", help="let a draining partition take new tasks")
     for each in (drains, activates):
-        each.add_argument("number", type=int, metavar="N", help="its place in REDIS_PARTITIONS, from 0")
+        each.add_argument(
+            "number",
+            type=int,
+            metavar="N",
+            help="number of the partition: its place in REDIS_PARTITIONS, from 0, or its number in a cluster",
+        )
 
 
 def _add_outbox(one: argparse.ArgumentParser) -> None:

@@ -124,7 +124,7 @@ class Limits:
     def read_shares(self, term: int) -> list[ShareState]:
         """Returns what this partition has of each limit. Raises OutdatedTerm when a later process shares them out."""
         with translated():
-            rows = self.scripts.call_answered("limit_shares_read", term)
+            rows = self.scripts.call_accepted("limit_shares_read", term)
         if not isinstance(rows, list):
             raise OutdatedTerm(term=term)
         return [
@@ -140,7 +140,7 @@ class Limits:
         """
         arguments = [part for named, share in shares.items() for part in (*named, share.slots, share.part)]
         with translated():
-            found: list[int] = self.scripts.call_answered("limit_shares_set", term, *arguments)
+            found: list[int] = self.scripts.call_accepted("limit_shares_set", term, *arguments)
         return found
 
     def _stored(self, limit: Limit, **about: Any) -> str:

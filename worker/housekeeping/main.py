@@ -365,6 +365,7 @@ def _others(settings: Settings) -> dict[int, Scripts]:
     return {
         number: Scripts(
             connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"),
+            replicas=settings.submit_replicas,
             confirm_writes=settings.confirm_writes,
         )
         for number, each in settings.partitions.items()

@@ -68,14 +68,12 @@ def test_a_partition_that_does_not_answer_is_away(
     assert main(["partitions"]) == 0
     assert capsys.readouterr().out.count("away") == 2
     assert main(["partitions", "drain", "0"]) == 3
-    assert "the last one that takes new tasks" in capsys.readouterr().err
+    assert "the last active partition" in capsys.readouterr().err
     assert main(["partitions", "activate", "0"]) == 5
     assert "partition 0: Redis does not answer" in capsys.readouterr().err
 
 
 def test_draining_says_what_to_do_next(routed: Routed, run: Run) -> None:
-    scripts = routed.scripts[1]
-    scripts.redis.set(scripts.keys.WORKERS_STARTED, 1)
     routed.submit_to(1)
     status, out, _ = run("drain", "1")
     assert status == 0
@@ -84,29 +82,29 @@ def test_draining_says_what_to_do_next(routed: Routed, run: Run) -> None:
         left, _, right = routed.settings.redis_partitions
         gap = f"{left.rpartition('@')[2]},,redis://{right.rpartition('@')[2]}"
         assert gap in out
-        assert "restart all parts" in out
+        assert "restart all processes" in out
     else:
-        assert "A partition of a cluster is not removed" in out
+        assert "Partitions of a cluster cannot be removed" in out
 
 
 def test_draining_a_new_partition_says_how_to_activate_it(run: Run) -> None:
     _, out, _ = run("drain", "2")
-    assert "deploy this REDIS_PARTITIONS" in out
+    assert "If it is new: restart all processes with this REDIS_" in out
     assert "taskqueue partitions activate 2" in out
 
 
 def test_the_last_active_partition_is_not_drained(run: Run) -> None:
     assert [run("drain", number)[0] for number in "012"] == [0, 0, 3]
     assert run()[1].count("draining") == 2
-    assert run("activate", "0")[1] == "partition 0 takes new tasks\n"
+    assert run("activate", "0")[1] == "partition 0 is active: it takes new tasks\n"
     assert run("drain", "2")[0] == 0
-    assert run("activate", "0")[1] == "partition 0 was not draining: nothing was changed\n"
+    assert run("activate", "0")[1] == "partition 0 is already active\n"
 
 
 def test_an_unknown_partition_is_refused_with_the_known_ones(run: Run) -> None:
     for action in ("drain", "activate"):
         status, _, error = run(action, "7")
-        assert (status, error) == (2, "taskqueue: there is no partition 7: REDIS_PARTITIONS or REDIS_URL has 0, 1, 2\n")
+        assert (status, error.startswith("taskqueue: no partition 7: choose one of 0, 1, 2, or add it")) == (2, True)
 
 
 def test_waiting_ends_with_the_last_open_task(routed: Routed, run: Run) -> None:
