@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.partition import preferred
+from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.placement import introduce, key_name, parents_in, unique_name
 from taskqueue.shared.submission.refusals import Refusal
@@ -49,9 +49,11 @@ class Placement:
 
         Raises Refusal where one is away, and what `before` raises.
         """
-        places = {parent: self.locate(parent).number for parent in set(parents_in(tasks))}
-        if any(number != to.number for number in places.values()):
+        parents = set(parents_in(tasks))
+        if any(partition_of_id(parent) != to.number for parent in parents):
             before()
+        places = {parent: self.locate(parent).number for parent in parents}
+        if any(number != to.number for number in places.values()):
             try:
                 introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
             except Refusal as refusal:

@@ -56,10 +56,12 @@ class Call:
     def method(self) -> str:
         return str(self.environ["REQUEST_METHOD"])
 
-    @property
-    def body(self) -> bytes:
-        length = self.environ.get("CONTENT_LENGTH") or "0"
-        return bytes(self.environ["wsgi.input"].read(int(length))) if length.isdecimal() and int(length) else b""
+    def body(self, most: int) -> bytes:
+        """Reads the body, and not more than one byte above `most`: the app refuses what is longer."""
+        length = self.environ.get("CONTENT_LENGTH") or ""
+        if length.isdecimal():
+            return bytes(self.environ["wsgi.input"].read(min(int(length), most + 1)))
+        return bytes(self.environ["wsgi.input"].read(most + 1)) if self.environ.get("wsgi.input_terminated") else b""
 
 
 Handler = Callable[["Router", Call], "Answer | Member"]
@@ -125,6 +127,10 @@ class Router:
                 continue
         return None
 
+    def body(self, call: Call) -> bytes:
+        """Returns the body of a request."""
+        return call.body(self.config["MAX_CONTENT_LENGTH"])
+
     # --- all partitions ---
 
     def ask(self, call: Call, body: bytes = b"") -> list[Answer]:
@@ -163,7 +169,7 @@ def batch_of_id(router: Router, call: Call) -> Answer | Member:
     member = router.locate(call.match["id"])
     if call.method != "POST":
         return member
-    body = call.body
+    body = router.body(call)
     _introduce(router, call, tasks_in(_read(body)), member)
     return member.call(call.environ, body)
 
@@ -172,7 +178,7 @@ def merged(merge: merging.Merge) -> Handler:
     """Returns a handler that asks all partitions and merges their documents."""
 
     def handle(router: Router, call: Call) -> Answer:
-        return router.combined(router.ask(call, call.body), merge)
+        return router.combined(router.ask(call, router.body(call)), merge)
 
     return handle
 
@@ -181,7 +187,7 @@ def one_document(merge: merging.Merge) -> Handler:
     """Returns the same for a thing that not every partition knows: those that do not know it are left out."""
 
     def handle(router: Router, call: Call) -> Answer:
-        answers = router.ask(call, call.body)
+        answers = router.ask(call, router.body(call))
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well and not each.is_away), None)
         return bad or router.combined(known, merge)
@@ -225,7 +231,7 @@ def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler
     """Returns a handler that chooses the partition of what is submitted."""
 
     def handle(router: Router, call: Call) -> Answer | Member:
-        body = call.body
+        body = router.body(call)
         value = _read(body)
         key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
         tied = of(router.placement, value, key)
@@ -247,9 +253,11 @@ def _read(body: bytes) -> Any:
 
 
 def tasks_in(body: Any) -> list[Any]:
-    """Returns the tasks of a batch."""
-    tasks = body.get("tasks") if isinstance(body, dict) else None
-    return tasks if isinstance(tasks, list) else []
+    """Returns the tasks of a batch, and what is common to those of a batch from earlier tasks."""
+    if not isinstance(body, dict):
+        return []
+    tasks = body.get("tasks")
+    return [*(tasks if isinstance(tasks, list) else []), body.get("task")]
 
 
 def _introduce(router: Router, call: Call, tasks: Iterable[Any], to: Member) -> None:
@@ -290,7 +298,7 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
 
 def outbox(router: Router, call: Call) -> Answer:
     """Sends each row to the partition that its id prefers, and puts the outcomes in the order of the rows."""
-    body = call.body
+    body = router.body(call)
     try:
         value = json.loads(body)
         rows, settled = value["rows"], value.get("settled", [])
@@ -348,7 +356,7 @@ def everywhere(merge: merging.Merge) -> Handler:
             text = f"partition {where} does not answer, and this change must reach all"
             refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
             raise refusals.unfinished(refusal, sent=False)
-        answers = router.ask(call, call.body)
+        answers = router.ask(call, router.body(call))
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well), None)
         return bad or router.combined(known, merge)
@@ -358,7 +366,7 @@ def everywhere(merge: merging.Merge) -> Handler:
 
 def any_holder(router: Router, call: Call) -> Answer:
     """Returns the answer of the first partition that knows the thing in the path, and accepts what is sent."""
-    answers = router.ask(call, call.body)
+    answers = router.ask(call, router.body(call))
     return next((each for each in answers if each.well), next((a for a in answers if a.status != 404), answers[0]))
 
 

@@ -39,4 +39,8 @@ def preferred(name: str, numbers: Iterable[int]) -> list[int]:
     Where a partition is added, a share of the names that is proportional to it prefers the new one; the others keep
     theirs.
     """
-    return sorted(numbers, key=lambda number: hashlib.sha256(f"{number}:{name}".encode()).digest(), reverse=True)
+
+    def weight(number: int) -> bytes:
+        return hashlib.sha256(f"{number}:{name}".encode(errors="surrogatepass")).digest()
+
+    return sorted(numbers, key=weight, reverse=True)

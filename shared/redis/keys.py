@@ -218,8 +218,8 @@ class Keys:
     def remote_parent(self, task_id: str) -> str:
         """hash, owner: parents_note; until no task here depends on it. A parent in another partition.
 
-        Its state, its result or error (found), when they were read by the clock of its partition (as_of), and when they
-        were noted here (noted_at).
+        Its state, its result or error (found; empty with a mark that it is too large), when they were read by the clock
+        of its partition (as_of), when they were noted here (noted_at), and the number of its partition.
         """
         return f"{self.prefix}taskqueue:remote-parent:{task_id}"
 

@@ -2,6 +2,7 @@
 
 An object is written before the step that stores its reference, so a reference always leads to an object. An object
 whose task is not on record was left by a failed submission, or its task has been removed: housekeeping deletes it.
+Several partitions share one store.
 """
 
 from __future__ import annotations
@@ -132,3 +133,14 @@ def tasks_on_record(scripts: Scripts, ids: Collection[str]) -> set[str]:
         if scripts.redis.zcard(keys.UNARCHIVED) > _MOST_KEPT_ENDS:
             return set(wanted)
         return known | {text(each).partition("|")[0] for each in scripts.redis.zrange(keys.UNARCHIVED, 0, -1)}
+
+
+def parents_elsewhere(scripts: Scripts, ids: Collection[str]) -> set[str]:
+    """Returns those of these tasks that a partition knows as parents in another one: it may have their results.
+
+    To be read after the records of all partitions: such a parent is copied while it is on record.
+    """
+    wanted = list(ids)
+    with translated():
+        scores = scripts.redis.zmscore(scripts.keys.REMOTE_PARENTS, wanted)
+    return {each for each, score in zip(wanted, scores, strict=True) if score is not None}

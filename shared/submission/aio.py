@@ -139,6 +139,9 @@ class AsyncQueue:
         try:
             if self.settings.is_partitioned:
                 await self._in_thread(partial(group.introduce_parents, self.submissions), BRIEF)
+        except Problem as problem:
+            group.refuse_children(problem)
+        try:
             for chunk in chunks_of(group.drafts):
                 outcomes += await self._in_thread(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:

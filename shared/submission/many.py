@@ -100,6 +100,12 @@ class Group:
         """Makes the parents of its tasks known to its partition, where they are in another one. Raises Refusal."""
         submissions.introduce((each.value for each in self.drafts if isinstance(each, Draft)), self.submission)
 
+    def refuse_children(self, problem: Problem) -> None:
+        """Refuses its tasks that depend on others."""
+        for at, each in enumerate(self.drafts):
+            if isinstance(each, Draft) and each.value.get("depends_on"):
+                self.drafts[at] = problem
+
 
 def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:
     """Returns tasks as drafts, by partition.

@@ -16,6 +16,7 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.redis.client import translated
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
 from taskqueue.shared.submission import refusals
@@ -23,15 +24,18 @@ from taskqueue.shared.submission.direct import Submission
 from taskqueue.shared.submission.name_search import NameSearch
 from taskqueue.shared.submission.refusals import Refusal
 
+MOST_PARENTS = 1000
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
 """Seconds for which a partition that did not answer gets nothing that may go elsewhere; twice as long each time."""
 
 
 def parents_in(tasks: Iterable[Any]) -> Iterator[str]:
-    """Yields the ids of the tasks that these depend on."""
+    """Yields the ids of the tasks that these depend on; none of a task with too many of them, which is refused."""
     for task in tasks:
         parents = task.get("depends_on") if isinstance(task, Mapping) else None
-        for parent in parents if isinstance(parents, Sequence) and not isinstance(parents, str) else ():
+        if not isinstance(parents, Sequence) or isinstance(parents, str) or len(parents) > MOST_PARENTS:
+            continue
+        for parent in parents:
             said = parent.get("task_id") if isinstance(parent, Mapping) else parent
             if isinstance(said, str) and TASK_ID.fullmatch(said):
                 yield said
@@ -53,7 +57,7 @@ def introduce(parents: Mapping[str, int], to: int, partitions: Mapping[int, Remo
         if number == to:
             continue
         try:
-            look_up(ids, partitions[number], partitions[to], to)
+            look_up(ids, partitions[number], partitions[to], for_new_task=True)
         except StoreUnavailable as error:
             text = f"partition {number} or {to} does not answer, and a task in {to} depends on {ids[0]} in {number}"
             raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"}) from error
@@ -101,8 +105,8 @@ class Submissions:
     def introduce(self, tasks: Iterable[Any], to: Submission) -> None:
         """Makes the parents of new tasks known to their partition, where they are in another one. Raises Refusal."""
         if len(self.by_number) > 1 and (parents := set(parents_in(tasks))):
-            places = {parent: self._number_of(parent) for parent in parents}
-            partitions = {number: RemoteParents(each.scripts) for number, each in self.by_number.items()}
+            places = {parent: self._certain_number_of(parent) for parent in parents}
+            partitions = {number: RemoteParents(each.scripts, number) for number, each in self.by_number.items()}
             introduce(places, next(number for number, each in self.by_number.items() if each is to), partitions)
 
     def free(self, but: Collection[Submission] = ()) -> Submission:
@@ -124,6 +128,15 @@ class Submissions:
     def of(self, task_id: str) -> Submission:
         """Returns the partition of a task. One whose id names none is looked for."""
         return self.by_number[self._number_of(task_id)]
+
+    def _certain_number_of(self, task_id: str) -> int:
+        """Returns the partition of a task. Raises StoreUnavailable where that may be one that does not answer."""
+        found = locate(task_id, {number: each.redis for number, each in self.by_number.items()})
+        if found is None:
+            for each in self.by_number.values():
+                with translated():
+                    each.redis.ping()
+        return min(self.by_number) if found is None else found
 
     def _number_of(self, task_id: str) -> int:
         first = min(self.by_number)

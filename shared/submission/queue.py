@@ -126,6 +126,9 @@ class Queue:
         outcomes: list[ChunkOutcome] = []
         try:
             self._retried(partial(group.introduce_parents, self.submissions), BRIEF)
+        except Problem as problem:
+            group.refuse_children(problem)
+        try:
             for chunk in chunks_of(group.drafts):
                 outcomes += self._retried(partial(submit_chunk, group.submission, chunk), BRIEF)
         except Problem as problem:

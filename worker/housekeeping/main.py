@@ -33,7 +33,6 @@ from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.instrumentation import trace_redis
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.redis.client import connect, translated
-from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.bulk_actions import BulkActions
@@ -106,7 +105,8 @@ def build(
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    optional: list[History | Payloads] = [*_history(settings, scripts), *_payloads(settings, scripts)]
+    payloads = _payloads(settings, scripts, partitions or {}, own)
+    optional: list[History | Payloads] = [*_history(settings, scripts), *payloads]
     jobs = [*_jobs(settings, scripts, queues.register, late, tracing), *optional]
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
@@ -185,8 +185,7 @@ def _jobs_of_several(settings: Settings, partitions: Mapping[int, Scripts], own:
     """Yields the jobs of one of several partitions; the first one shares out the limits of all."""
     yield Dependencies(
         own,
-        {number: RemoteParents(scripts) for number, scripts in partitions.items()},
-        lambda task_id: locate(task_id, {number: scripts.redis for number, scripts in partitions.items()}),
+        {number: RemoteParents(scripts, number) for number, scripts in partitions.items()},
         _seconds(settings.housekeeper_dependencies_interval),
     )
     if own == min(partitions):
@@ -212,11 +211,14 @@ def _history(settings: Settings, scripts: Scripts) -> list[History]:
     ]
 
 
-def _payloads(settings: Settings, scripts: Scripts) -> list[Payloads]:
-    """Returns the job that removes payloads, if there is a store for them."""
+def _payloads(settings: Settings, scripts: Scripts, partitions: Mapping[int, Scripts], own: int) -> list[Payloads]:
+    """Returns the job that removes payloads, if there is a store for them; the first of several partitions has it."""
     store = open_payload_store(settings.payload_store)
+    if store is None or own != min(partitions, default=own):
+        return []
     interval = _seconds(settings.housekeeper_payloads_interval)
-    return [Payloads(scripts, store, open_history(settings), interval)] if store else []
+    others = {number: each for number, each in partitions.items() if number != own}
+    return [Payloads(scripts, store, open_history(settings), interval, others=others)]
 
 
 def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from werkzeug.test import Client
 
+from taskqueue import Queue, new_task
 from taskqueue.gateway.app import create_router
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import FakeClock
@@ -26,9 +29,9 @@ from taskqueue.shared.stores.dependencies import read_relations
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.remote_parents import KEPT, RemoteParents, Seen
 from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.placement import introduce
+from taskqueue.shared.submission.placement import Submissions, introduce
 from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.worker.housekeeping.jobs.dependencies import MOST, Dependencies
+from taskqueue.worker.housekeeping.jobs.dependencies import MOST, REMOVED_AFTER, Dependencies
 from tests.integration.partitions.conftest import Routed
 from tests.support.store import WEIGHTS, Store
 
@@ -52,9 +55,13 @@ class Away(RemoteParents):
         self._answer()
         return super().watch(ids, partition)
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: Seen, *, for_new_task: bool = False) -> None:
         self._answer()
-        super().note(seen)
+        super().note(seen, for_new_task=for_new_task)
+
+    def has(self, task_id: str) -> bool:
+        self._answer()
+        return super().has(task_id)
 
     def _answer(self) -> None:
         if self.is_away:
@@ -79,19 +86,29 @@ class Family:
             redis = connect(own.store_url)
             scripts = Scripts(redis, self.clock)
             self.stores[number] = Store(redis, self.clock, scripts, Queues(scripts, WEIGHTS), Records(scripts, WEIGHTS))
-            self.parents[number] = Away(scripts)
-        self.jobs = {each: Dependencies(each, self.parents, partition_of, timedelta(seconds=1)) for each in self.stores}
+            self.parents[number] = Away(scripts, number)
+        self.jobs = {each: Dependencies(each, self.parents, timedelta(seconds=1)) for each in self.stores}
 
-    def new(self, number: int, *parents: str, on: str = "success", **options: Any) -> str:
-        """Submits a task to a partition, as a gateway does."""
-        places = {each: partition_of(each) for each in parents}
+    def new(
+        self,
+        number: int,
+        *parents: str,
+        on: str = "success",
+        at: int | None = None,
+        unmarked: bool = False,
+        **options: Any,
+    ) -> str:
+        """Submits a task to a partition, as a gateway does; `at` is where the parents are, if their ids do not say."""
+        places = {each: partition_of(each) if at is None else at for each in parents}
         introduce(places, number, self.parents)
         task = a_task(number, *parents, on=on, **options)
+        if unmarked:
+            task = dataclasses.replace(task, id=new_task_id())
         self.stores[number].queues.submit([task])
         return task.id
 
-    def end(self, task_id: str, kind: str = "completed") -> None:
-        store = self.stores[partition_of(task_id)]
+    def end(self, task_id: str, kind: str = "completed", at: int | None = None) -> None:
+        store = self.stores[partition_of(task_id) if at is None else at]
         token = f"{task_id} {next(self.numbers)}"
         assert task_id in store.claim(10, token=token)
         assert store.report(task_id, kind, token=token) == 1
@@ -341,6 +358,104 @@ def test_the_consistency_check_repairs_a_lost_child(family: Family) -> None:
     assert family.state(child) is TaskState.PENDING
 
 
+@pytest.mark.parametrize("on", ["success", "end"])
+def test_a_restored_child_waits_for_its_parent_again(family: Family, on: str) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent, on=on)
+    store = family.stores[0]
+    store.queues.cancel(child, "")
+    family.clock.advance(KEPT + MINUTE)
+    family.run()
+    assert not family.known(0, parent), "nothing needed it"
+    store.queues.restore(child)
+    assert family.state(child) is TaskState.BLOCKED
+    family.run()
+    assert family.state(child) is TaskState.BLOCKED
+    family.end(parent)
+    family.run()
+    assert family.state(child) is TaskState.PENDING
+
+
+@pytest.mark.parametrize("kind", ["unmarked", "own", "elsewhere"])
+def test_a_parent_that_is_nowhere_does_not_hold_its_child_for_ever(family: Family, kind: str) -> None:
+    own = 2 if kind == "own" else 1
+    parent = family.new(own, unmarked=kind == "unmarked")
+    child = family.new(2, parent, at=own)
+    scripts = family.stores[own].scripts
+    scripts.redis.delete(scripts.keys.rq_job(parent), scripts.keys.children(parent))
+    family.clock.advance(2 * MINUTE)
+    if kind == "own":
+        for _ in range(3):
+            maintenance.check_consistency(scripts, ["normal"], 0, 100, NO_LOCK)
+    family.run()
+    family.run()
+    assert family.state(child) is TaskState.CANCELLED
+
+
+def test_an_unmarked_parent_is_looked_up_where_it_was_found(family: Family) -> None:
+    parent = family.new(1, unmarked=True)
+    child = family.new(2, parent, at=1)
+    family.end(parent, at=1)
+    scripts = family.stores[1].scripts
+    scripts.redis.delete(scripts.keys.notices("2"))
+    family.parents[0].is_away = True
+    family.clock.advance(2 * MINUTE)
+    family.run(2)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_while_one_partition_is_away_no_parent_counts_as_gone(family: Family) -> None:
+    parent = family.new(1, unmarked=True)
+    child = family.new(2, parent, at=1)
+    scripts = family.stores[2].scripts
+    scripts.redis.delete(scripts.keys.remote_parent(parent), scripts.keys.children(parent))
+    for _ in range(3):
+        maintenance.check_consistency(scripts, ["normal"], 0, 100, NO_LOCK)
+    family.parents[1].is_away = True
+    family.clock.advance(2 * MINUTE)
+    family.run(2)
+    assert family.state(child) is TaskState.BLOCKED
+    family.parents[1].is_away = False
+    family.clock.advance(2 * MINUTE)
+    family.run(2)
+    family.end(parent, at=1)
+    family.run(1)
+    assert family.state(child) is TaskState.PENDING
+
+
+def test_a_parent_in_a_partition_that_was_removed_counts_as_gone_after_an_hour(family: Family) -> None:
+    parent = family.new(1)
+    child = family.new(0, parent)
+    for job in family.jobs.values():
+        job.partitions = {number: each for number, each in family.parents.items() if number != 1}
+    family.clock.advance(2 * MINUTE)
+    family.run(0)
+    assert family.state(child) is TaskState.BLOCKED, "this process may have an old list"
+    family.clock.advance(REMOVED_AFTER)
+    family.run(0)
+    assert family.state(child) is TaskState.CANCELLED
+
+
+def test_large_results_arrive_in_steps_and_too_large_ones_not_at_all(family: Family) -> None:
+    sizes = [1_500_000] * 6 + [3_000_000]
+    parents = [family.new(1) for _ in sizes]
+    child = family.new(0, *parents)
+    store = family.stores[1]
+    assert set(store.claim(10)) == set(parents)
+    for parent, size in zip(parents, sizes, strict=True):
+        assert store.report(parent, "completed") == 1
+        key = store.scripts.keys.rq_results(parent)
+        store.redis.delete(key)
+        store.redis.xadd(key, {"type": "1", "return_value": "x" * size})
+    family.run()
+    assert family.state(child) is TaskState.PENDING
+    found = [family.known(0, each) for each in parents]
+    assert [len(each[b"found"]) for each in found] == [1_500_000] * 6 + [0]
+    assert found[-1][b"mark"] == b" too-large"
+    reply = family.stores[0].scripts.call("claim", "w", "t", 1_000_000, 1, 64 << 20, "normal", 0, "normal", 1)
+    assert json.loads(reply[3][0][12])["parents"][-1][1:] == ["completed too-large", ""]
+
+
 def test_many_children_of_many_parents(family: Family) -> None:
     parents = [family.new(1) for _ in range(250)]
     children = [family.new(0, each) for each in parents]
@@ -422,3 +537,47 @@ def test_without_a_key_nothing_is_noted(routed: Routed, three: Settings) -> None
     assert http.post("/tasks", json=body).status_code == 401
     assert not routed.scripts[1].redis.exists(routed.scripts[1].keys.REMOTE_PARENTS)
     assert http.post("/tasks", json=body, headers={"Authorization": f"Bearer {text}"}).status_code == 202
+
+
+def test_tasks_of_a_batch_from_earlier_ones_too(routed: Routed) -> None:
+    source = routed.post("/batches", {"tasks": [{"type": "process", "data": 1}]}).json["batch_id"]
+    parent = routed.submit_to(next(number for number in range(3) if number != partition_of(source)))
+    task = {"type": "process", "data": 1, "depends_on": [{"task_id": parent}]}
+    answer = routed.post("/batches", {"from": {"batch_id": source}, "task": task})
+    assert [each.get("status") for each in answer.json["items"]] == ["blocked"]
+
+
+def test_a_body_without_a_length_is_passed_on(routed: Routed) -> None:
+    batch = routed.post("/batches", {"tasks": [{"type": "process", "data": 1}]}).json["batch_id"]
+    body = json.dumps({"tasks": [{"type": "process", "data": 1}]}).encode()
+    answer = routed.http.post(
+        f"/batches/{batch}/tasks",
+        input_stream=io.BytesIO(body),
+        content_type="application/json",
+        environ_overrides={"wsgi.input_terminated": True, "CONTENT_LENGTH": ""},
+    )
+    assert answer.status_code == 202, answer.text
+
+
+def test_odd_names_are_refused_as_with_one_server(routed: Routed) -> None:
+    answer = routed.post("/tasks", {"type": "process", "data": 1, "unique_key": "a\udc80"})
+    assert (answer.status_code, "surrogate" in answer.text) == (400, True)
+
+
+def test_a_parent_that_is_away_refuses_only_its_children(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = [routed.submit_to(number) for number in (1, 2)]
+    watch = RemoteParents.watch
+
+    def away(self: RemoteParents, ids: Sequence[str], partition: int) -> Seen:
+        if parents[1] in ids:
+            raise StoreUnavailable("away")
+        return watch(self, ids, partition)
+
+    monkeypatch.setattr(RemoteParents, "watch", away)
+    monkeypatch.setattr(Submissions, "free", lambda self, but=(): self.by_number[1])
+    address = routed.settings.model_dump(include={"redis_url", "redis_partitions"})
+    with Queue(**address, patience=0.3) as queue:
+        found = queue.submit_many(
+            [new_task("process", 1), new_task("process", 2, depends_on=[{"task_id": each} for each in parents])]
+        )
+    assert [type(each).__name__ for each in found] == ["Accepted", "Unavailable"]

@@ -236,17 +236,18 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
 
 
 def test_a_task_hears_of_its_parent_in_another_partition(store: Store) -> None:
-    parents, parent = RemoteParents(store.scripts), new_task_id()
-    parents.note(Seen(b"1", [(parent, b"pending", b"")]))
+    parents, parent = RemoteParents(store.scripts, 0), new_task_id()
+    parents.note(Seen(1, b"1", [(parent, b"pending", b"")]), for_new_task=True)
     child = new(parents=(Parent(task_id=parent, on=On.SUCCESS),))
     store.queues.submit([child])
     assert store.state(child.id) is S.BLOCKED
     own = store.submit()[0]
     with full(store.redis):
-        parents.note(Seen(b"2", [(parent, b"completed", b"")]))
+        forgotten = (new_task_id(), b"completed", b"x")
+        parents.note(Seen(1, b"2", [forgotten, (parent, b"completed", b"")]))
         assert parents.watch([own], 1).states == [(own, b"pending", b"")]
         with pytest.raises(StoreRefused):
-            parents.note(Seen(b"3", [(new_task_id(), b"pending", b"")]))
+            parents.note(Seen(1, b"3", [(new_task_id(), b"pending", b"")]), for_new_task=True)
         assert not parents.due(timedelta(0), 10)
     assert store.state(child.id) is S.PENDING
 

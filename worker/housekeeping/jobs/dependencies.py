@@ -7,12 +7,14 @@ Each partition has this job. What concerns a partition that does not answer wait
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from taskqueue.shared.domain.clock import to_us
+from taskqueue.shared.domain.partition import partition_of_id
 from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
+from taskqueue.shared.stores.remote_parents import RemoteParents, Unheard, by_partition, look_up
 from taskqueue.worker.housekeeping.registry import RunResult, until_done
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ MOST = 100
 """Notices, or look-ups, of one step."""
 ROUNDS = 20
 LOOK_UP_EVERY = timedelta(minutes=1)
+REMOVED_AFTER = timedelta(hours=1)
+"""How long nothing is heard of a parent in a partition that is not configured until it counts as removed."""
+UNKNOWN = -1
 
 
 class Dependencies:
@@ -35,14 +40,12 @@ class Dependencies:
         self,
         own: int,
         partitions: Mapping[int, RemoteParents],
-        locate: Callable[[str], int | None],
         interval: timedelta,
         look_up_every: timedelta = LOOK_UP_EVERY,
     ) -> None:
-        """`own` is the number of this partition; `locate` returns that of a task."""
+        """`own` is the number of this partition."""
         self.own = own
         self.partitions = partitions
-        self.locate = locate
         self.interval = interval
         self.look_up_every = look_up_every
         self.away: set[int] = set()
@@ -64,7 +67,7 @@ class Dependencies:
             notices = own.notices(number, MOST)
             if notices and number not in away:
                 try:
-                    look_up(notices, own, self.partitions[number], number)
+                    look_up(list(notices), own, self.partitions[number])
                 except StoreUnavailable:
                     away.add(number)
                     return 0
@@ -75,12 +78,40 @@ class Dependencies:
 
     def _look_up(self, away: set[int]) -> None:
         own = self.partitions[self.own]
-        places = {each: self.locate(each) for each in own.due(self.look_up_every, MOST)}
-        known = {task_id: number for task_id, number in places.items() if number in self.partitions}
-        for number, ids in by_partition({each: number for each, number in known.items() if number is not None}).items():
-            if number == self.own or number in away:
-                continue
+        places: dict[str, int] = {}
+        gone: list[str] = []
+        for each in own.due(self.look_up_every, MOST):
+            number = self._partition_of(each, away)
+            if number is None:
+                gone.append(each.task_id)
+            elif number != UNKNOWN:
+                places[each.task_id] = number
+        for number, ids in by_partition(places).items():
             try:
-                look_up(ids, self.partitions[number], own, self.own)
+                if number not in away:
+                    look_up(ids, self.partitions[number], own)
             except StoreUnavailable:
                 away.add(number)
+        if gone:
+            own.note_gone(gone)
+
+    def _partition_of(self, parent: Unheard, away: set[int]) -> int | None:
+        """Returns the partition that has a parent, or None for one that is gone.
+
+        Returns UNKNOWN while it may be in a partition that is away, or in one that this process does not know yet.
+        """
+        number = partition_of_id(parent.task_id) if parent.partition is None else parent.partition
+        if number == self.own:
+            return None
+        if number in self.partitions:
+            return number
+        if number is not None:
+            unheard = self.partitions[self.own].scripts.now_us() - parent.since
+            return None if unheard > to_us(REMOVED_AFTER) else UNKNOWN
+        for number, partition in self.partitions.items():
+            try:
+                if number not in away and partition.has(parent.task_id):
+                    return number
+            except StoreUnavailable:
+                away.add(number)
+        return UNKNOWN if away else None

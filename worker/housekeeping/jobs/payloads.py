@@ -1,25 +1,28 @@
-"""payloads: removes from the payload store what no task needs any longer."""
+"""payloads: removes from the payload store what no task needs any longer.
+
+Several partitions share one store, so the first one has the job, which asks all of them.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from taskqueue.shared.domain.payload import task_of
-from taskqueue.shared.errors import HistoryUnavailable, PayloadUnavailable
+from taskqueue.shared.errors import HistoryUnavailable, PayloadUnavailable, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.client import raw, translated
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.payloads import PayloadStore, tasks_on_record
+from taskqueue.shared.stores.payloads import PayloadStore, parents_elsewhere, tasks_on_record
 from taskqueue.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
@@ -27,15 +30,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 BATCH = 500
 GRACE = timedelta(hours=1)
 """How long an object is kept in any case: it is written before the task that it belongs to is stored."""
 MARK = "taskqueue"
-"""The object that names the data in Redis to which a store belongs."""
+"""The object that names the data in Redis to which a store belongs: a line for each partition."""
 
 
 class NotOurs(PayloadUnavailable):
     """The payload store belongs to other data."""
+
+
+class PartitionAway(PayloadUnavailable):
+    """Another partition does not answer: which tasks it has is unknown."""
 
 
 class Payloads(Collector):
@@ -53,12 +61,15 @@ class Payloads(Collector):
         history: History | None,
         interval: timedelta,
         clock: Callable[[], float] = time.time,
+        others: Mapping[int, Scripts] | None = None,
     ) -> None:
+        """`others` are the other partitions that use the store, if there are several."""
         self.scripts = scripts
         self.store = store
         self.history = history
         self.interval = interval
         self.clock = clock
+        self.others = others or {}
         self.objects: Iterator[tuple[str, float]] | None = None
         """What is left of the current pass."""
         self.removed = 0
@@ -89,7 +100,7 @@ class Payloads(Collector):
         tasks = {name: task_id for name in names if (task_id := task_of(name))}
         if not tasks:
             return 0
-        kept = tasks_on_record(self.scripts, set(tasks.values()))
+        kept = self._known(set(tasks.values()))
         if self.history and (gone := set(tasks.values()) - kept):
             kept |= self.history.known(gone)
         held.check()
@@ -100,24 +111,41 @@ class Payloads(Collector):
             failpoint("housekeeper.between-batches")
         return len(unneeded)
 
+    def _known(self, ids: set[str]) -> set[str]:
+        """Returns those of these tasks that any partition has, or knows as parents in another one."""
+        known = set().union(*self._everywhere(lambda scripts: tasks_on_record(scripts, ids)))
+        if self.others and (gone := ids - known):
+            known = known.union(*self._everywhere(lambda scripts: parents_elsewhere(scripts, gone)))
+        return known
+
+    def _everywhere(self, call: Callable[[Scripts], T]) -> list[T]:
+        """Returns the answers of all partitions. Raises PartitionAway if another one gives none."""
+        answers = [call(self.scripts)]
+        for number, scripts in self.others.items():
+            try:
+                answers.append(call(scripts))
+            except StoreUnavailable as error:
+                # Not raised as it is: the health of this partition does not depend on that of another one.
+                raise PartitionAway(f"partition {number}: {error}") from error
+        return answers
+
     def _demand_ours(self) -> None:
         """Marks a new store as one of this data. Raises NotOurs for a store of other data.
 
-        Data that was lost, or belongs to another system, knows none of the tasks: all would be deleted.
+        Data that was lost, or belongs to another system, knows none of the tasks: all would be deleted. So the mark
+        names each partition, and all that it names have to be there; a new partition is added to it.
         """
-        key = self.scripts.keys.PAYLOAD_STORE
-        with translated():
-            self.scripts.redis.set(key, secrets.token_hex(16), nx=True)
-            ours = raw(self.scripts.redis.get(key))
-        theirs = self.store.get(MARK)
-        if theirs is None:
-            self.store.put(MARK, ours)
-        elif theirs != ours:
+        ours = self._everywhere(_mark_of)
+        content = self.store.get(MARK)
+        theirs = set() if content is None else set(content.split(b"\n"))
+        if not theirs.issubset(ours):
             raise NotOurs(
                 f"the object {MARK!r} of the payload store names other data in Redis: give each system a store of its "
-                "own; if Redis has lost its data for good, delete this object, and the next pass removes all payloads "
-                "that no task needs"
+                "own; if Redis has lost its data for good, or a partition was taken out for good, delete this object, "
+                "and the next pass removes all payloads that no task needs"
             )
+        if theirs != set(ours):
+            self.store.put(MARK, b"\n".join(ours))
 
     def _failed(self, error: Exception) -> RunResult:
         """Counts and shows an error; it is not one of housekeeping, whose other jobs and health do not depend on it."""
@@ -133,3 +161,11 @@ class Payloads(Collector):
         yield CounterMetricFamily(
             "taskqueue_payloads_failures", "Runs in which the payload store could not be used.", self.failures
         )
+
+
+def _mark_of(scripts: Scripts) -> bytes:
+    """Returns what names the data of a partition; it is made on first use."""
+    key = scripts.keys.PAYLOAD_STORE
+    with translated():
+        scripts.redis.set(key, secrets.token_hex(16), nx=True)
+        return raw(scripts.redis.get(key))

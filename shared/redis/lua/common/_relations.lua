@@ -155,6 +155,16 @@ local function state_of(id)
   return t and t.state or redis.call('HGET', keys.remote_parent(id), 'state') or 'gone'
 end
 
+-- Returns the state of a parent of a stored task. With several partitions, one without a trace here may be in another: it
+-- is looked up first (`parents_due.lua`).
+local function state_or_look_up(id)
+  local state, key = state_of(id), keys.remote_parent(id)
+  if state ~= 'gone' or redis.call('EXISTS', key) == 1 or redis.call('EXISTS', keys.PARTITION) == 0 then return state end
+  redis.call('HSET', key, 'state', 'pending', 'as_of', '0', 'noted_at', NOW)
+  redis.call('ZADD', keys.REMOTE_PARENTS, 0, id)
+  return 'pending'
+end
+
 -- Registers a child. Returns whether the parent's record is here.
 local function register(id, parent, score)
   redis.call('ZADD', keys.children(parent), score, id)
@@ -475,7 +485,7 @@ local function repair_blocked(id)
   end
   local parents, open, wrong = parents_of(t.parents), 0, false
   for _, parent in ipairs(parents) do
-    local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_of(parent[1])
+    local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_or_look_up(parent[1])
     if not score and state == 'gone' and judge(state, parent[2], t.on_parent_failure) == 'met' then
       -- It was notified before the parent's record was removed, and its entry with it.
       score = 0

@@ -52,10 +52,13 @@ do -- Lua has room for 200 local names at a time.
         spend(2)
         local state, found = state_of(parent[1]), ''
         if state == 'completed' then
-          found = result_of(parent[1]) or redis.call('HGET', keys.remote_parent(parent[1]), 'found') or ''
+          found = result_of(parent[1])
         elseif state == 'failed' then
-          found = redis.call('HGET', keys.rq_job(parent[1]), 'error') or
-            redis.call('HGET', keys.remote_parent(parent[1]), 'found') or ''
+          found = redis.call('HGET', keys.rq_job(parent[1]), 'error')
+        end
+        if not found then
+          local copy = hash(keys.remote_parent(parent[1]), 'found', 'mark')
+          state, found = state .. (copy.mark or ''), copy.found or ''
         end
         left = left - #found
         if left < 0 then left, state, found = 0, state .. ' too-large', '' end
