@@ -97,9 +97,9 @@ MUTATIONS: Sequence[Mutation] = (
         "an answer before Redis has the task",
         KEPT,
         "shared/stores/queues.py",
-        "            return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]\n",
+        "            return [self.scripts.run_accepted(submission(tasks[0], bounds))]\n",
         "            try:\n"
-        "                return [self.scripts.run_accepted(submission(tasks[0], self.bounds))]\n"
+        "                return [self.scripts.run_accepted(submission(tasks[0], bounds))]\n"
         "            except Exception:\n"
         "                return [read_submitted(tasks[0].id, b'pending')]\n",
         _AWAY,
@@ -524,7 +524,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a format that nobody looks at",
         FORMATS,
         "shared/redis/lua/common/_prelude.lua",
-        "if stored_format and stored_format ~= FORMAT then\n",
+        "if placement ~= FORMAT and string.match(placement, '^(%d+) ') ~= FORMAT then\n",
         "if false then\n",
         _tests("integration/redis/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
     ),
