@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from taskqueue import AsyncQueue, Queue, new_task
 from taskqueue.shared.cli.partitions import set_state
@@ -18,14 +19,15 @@ from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.client import text
+from taskqueue.shared.errors import NotPlaced, StoreUnavailable
+from taskqueue.shared.redis.client import connect, text
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Request
 from taskqueue.shared.stores.queues import Queues, submit_arguments
 from taskqueue.shared.stores.schedules import Fired, ScheduleStore
 from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.name_search import name_look
+from taskqueue.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
 from taskqueue.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
 from tests.support.store import WEIGHTS, Store
@@ -63,6 +65,29 @@ def key_at_home(home: int, *then: int) -> str:
 
 def idempotency_key_at(home: int) -> str:
     return next(key for key in map(str, range(1000)) if preferred(f"key {key}", range(3))[0] == home)
+
+
+def row_at(home: int, *then: int) -> str:
+    """A new id of a row that prefers these partitions, in this order."""
+    wanted = [home, *then]
+    return next(each for each in iter(new_task_id, "") if preferred(each, range(3))[: len(wanted)] == wanted)
+
+
+def send_rows(routed: Routed, *rows: Any) -> tuple[int, list[dict[str, Any]]]:
+    answer = routed.post("/tasks/outbox", {"rows": rows, "settled": []})
+    return answer.status_code, answer.json["items"]
+
+
+def unreachable() -> Redis:
+    return connect("redis://127.0.0.1:1/0", timeout=0.1, retries=0)
+
+
+def away(*_: Any) -> Any:
+    raise StoreUnavailable
+
+
+def refused(wrong: str, kind: str = "", name: str = "") -> NotPlaced:
+    return NotPlaced(wrong=wrong, kind=kind, name=name)
 
 
 def queue_of(routed: Routed) -> Queue:
@@ -342,6 +367,43 @@ def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed)
         assert place(submit_over_http(routed, idempotency_key=key)[1]) == 1
         found = [each.redis.exists(each.keys.idempotency(digest)) for each in routed.scripts.values()]
         assert (found[1], found[0] + found[2]) == (1, noted)
+
+
+def test_a_slow_process_looks_again_before_its_notes_end(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, time = list[str](), [0.0]
+
+    def noting(scripts: Scripts, kind: str, name: str, note: str) -> str:
+        notes.append(note)
+        time[0] += 16 if len(notes) == 1 else 1
+        return name_look(scripts, kind, name, note)
+
+    monkeypatch.setattr("taskqueue.shared.submission.name_search.name_look", noting)
+    search = NameSearch(f"unique process {key_at_home(1, 2)}", routed.scripts, clock=lambda: time[0])
+    search.after(refused("look", "unique", "process:a"))
+    assert notes == [">", ">", "<"]
+    left = [each.redis.pttl(each.keys.unique_for("process:a")) for each in routed.scripts.values()]
+    assert left[2] > (LONGEST_ROUND + 5) * 1000 > 5000 >= left[1] > 0
+
+
+def test_a_process_that_is_always_slow_gives_up(routed: Routed) -> None:
+    clock = iter(range(0, 10_000, 16))
+    search = NameSearch("a", routed.scripts, clock=lambda: next(clock))
+    search.after(refused("look", "unique", "process:a"))
+    with pytest.raises(NotPlaced):
+        search.after(refused("look", "unique", "process:a"))
+
+
+def test_a_search_passes_any_number_of_draining_partitions() -> None:
+    search = NameSearch("a", dict.fromkeys(range(48)))  # type: ignore[arg-type]  # none is called
+    for number in search.order[1:]:
+        search.after(refused("draining"))
+        assert search.number == number
+    with pytest.raises(NotPlaced):
+        search.after(refused("draining"))
+    for _ in range(MOST_TRIES):
+        search.after(refused("elsewhere"))
+    with pytest.raises(NotPlaced):
+        search.after(refused("elsewhere"))
 
 
 def test_asyncio_follows_the_same_rules(routed: Routed) -> None:
