@@ -29,7 +29,6 @@ from taskqueue.gateway.schemas.values import PageQuery
 from taskqueue.shared.domain.partition import partition_of_id
 from taskqueue.shared.errors import NotPlaced
 from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.name_search import NameSearch
@@ -276,7 +275,7 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
     name = router.placement.name(value, call.environ.get("HTTP_IDEMPOTENCY_KEY"))
     if name is None:
         return answer
-    search = NameSearch(name, {number: Scripts(each.redis) for number, each in router.members.all.items()})
+    search = NameSearch(name, {number: each.scripts for number, each in router.members.all.items()})
     while answer.kind == refusals.NO_PLACE.type:
         try:
             search.after(NotPlaced(**answer.document["placement"]))

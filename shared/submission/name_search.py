@@ -86,4 +86,4 @@ class NameSearch:
 def name_look(scripts: Scripts, kind: str, name: str, note: str) -> str:
     """Returns "held" when a partition holds a name; else notes where the next holder is stored."""
     with translated():
-        return text(scripts.call("name_look", kind, name, note))
+        return text(scripts.call_answered("name_look", kind, name, note))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,9 +12,13 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from werkzeug.test import Client
 
 from taskqueue import AsyncQueue, Queue, new_task
-from taskqueue.shared.cli.partitions import set_state
+from taskqueue.gateway.app import create_router
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.cli.partitions import _Command, set_state
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
@@ -230,6 +235,30 @@ def test_a_pass_does_not_replace_the_note_of_another_search(routed: Routed) -> N
     for kind in ("unique", "key"):
         assert name_look(routed.scripts[1], kind, "a", ">") == ""
         assert name_look(routed.scripts[1], kind, "a", "<") == "elsewhere"
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_states_and_notes_are_confirmed_where_writes_are(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch, confirmed: bool
+) -> None:
+    """A kill -9 of Redis must not undo that a partition is draining: names are stored elsewhere in reliance on that."""
+    called, call = set[str](), Scripts.call
+
+    def noting(scripts: Scripts, name: str, *arguments: Any) -> Any:
+        called.add(name)
+        return call(scripts, name, *arguments)
+
+    monkeypatch.setattr(Scripts, "call", noting)
+    settings = Settings.model_validate({**routed.settings.model_dump(), "confirm_writes": confirmed})
+    http = Client(create_router(settings))
+    command = _Command(settings, Output(io.StringIO(), as_json=False))
+    assert command.run("drain", 1, False) == command.run("activate", 1, False) == 0
+    assert http.post("/tasks", json={**BODY, "unique_key": key_at_home(1)}).status_code == 202
+    suffix = "+" if confirmed else ""
+    assert {each for each in called if each.startswith(("partition_set", "name_look"))} == {
+        f"partition_set{suffix}",
+        f"name_look{suffix}",
+    }
 
 
 # --- names ---
