@@ -27,7 +27,7 @@ from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
 from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.errors import NotPlaced
+from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
@@ -270,6 +270,17 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
     raise AssertionError("unreachable: there is a candidate")
 
 
+def _goes_on(search: NameSearch, answer: Answer) -> bool:
+    """Returns whether a search has another partition after a refusal. Raises Refusal where one to ask is away."""
+    try:
+        search.after(NotPlaced(**answer.document["placement"]))
+    except NotPlaced:
+        return False
+    except StoreUnavailable as error:
+        raise refusals.unfinished(refusals.unavailable(error), sent=False) from error
+    return True
+
+
 def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any) -> Answer:
     """Submits what the partition that its name prefers has refused, as it drains or was activated, where it belongs."""
     name = router.placement.name(value, call.environ.get("HTTP_IDEMPOTENCY_KEY"))
@@ -277,9 +288,7 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
         return answer
     search = NameSearch(name, {number: each.scripts for number, each in router.members.all.items()})
     while answer.kind == refusals.NO_PLACE.type:
-        try:
-            search.after(NotPlaced(**answer.document["placement"]))
-        except NotPlaced:
+        if not _goes_on(search, answer):
             break
         member = router.members.all[search.number]
         _introduce(router, call, [value, *tasks_in(value)], member)

@@ -398,6 +398,16 @@ def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed)
         assert (found[1], found[0] + found[2]) == (1, noted)
 
 
+def test_a_partition_that_is_away_during_a_search_is_said_to_be_so(routed: Routed) -> None:
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    routed.router.members.all[2].scripts = Scripts(unreachable())
+    answer = routed.post("/tasks", {**BODY, "unique_key": key_at_home(1, 2)})
+    assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+    assert answer.json["unchanged"] is True
+    assert sum(tasks(routed)) == 0
+
+
 def test_a_slow_process_looks_again_before_its_notes_end(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
     notes, time = list[str](), [0.0]
 
