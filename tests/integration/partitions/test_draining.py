@@ -201,6 +201,27 @@ def test_rows_of_an_outbox_are_stored_once(routed: Routed) -> None:
     assert sum(tasks(routed)) == 20
 
 
+def test_rows_of_an_outbox_leave_a_draining_partition_before_the_gateway_has_looked(routed: Routed) -> None:
+    rows = [{"task_id": row_at(home), **BODY} for home in (1, 0, 1, 2)]
+    set_states(routed, 1, "draining")
+    for _ in range(2):
+        status, items = send_rows(routed, *rows, {"task_id": row_at(1), **BODY, "type": "unknown"})
+        assert (status, [each["index"] for each in items]) == (207, [0, 1, 2, 3, 4])
+        assert [each.get("task_id") for each in items[:4]] == [each["task_id"] for each in rows]
+        assert items[4]["problem"]["status"] == 422
+    assert (tasks(routed)[1], sum(tasks(routed))) == (0, 4)
+
+
+def test_rows_are_sent_when_the_parents_of_all_are_known(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = routed.submit_to(2)
+    monkeypatch.setattr(routed.router.members.all[2].parents, "watch", away)
+    before = tasks(routed)
+    rows = [{"task_id": row_at(1), **BODY}, {"task_id": row_at(0), **BODY, "depends_on": [parent]}]
+    answer = routed.post("/tasks/outbox", {"rows": rows})
+    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
+    assert tasks(routed) == before
+
+
 def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
     set_states(routed, 1, "draining")
     assert {place(routed.submit(fair_key="a", limit_key="b")) for _ in range(20)} == {0, 2}
@@ -396,6 +417,69 @@ def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed)
         assert place(submit_over_http(routed, idempotency_key=key)[1]) == 1
         found = [each.redis.exists(each.keys.idempotency(digest)) for each in routed.scripts.values()]
         assert (found[1], found[0] + found[2]) == (1, noted)
+
+
+def test_after_the_activation_the_unique_key_of_a_row_is_looked_for(routed: Routed) -> None:
+    key, free = key_at_home(1, 2), key_at_home(1, 0)
+    set_states(routed, 1, "draining")
+    _, first = submit_over_http(routed, unique_key=key)
+    set_states(routed, 1, "active")
+    rows = [{"task_id": row_at(0), **BODY, "unique_key": each} for each in (key, free)]
+    plain = [{"task_id": row_at(home), **BODY} for home in range(3)]
+    for _ in range(2):
+        status, [held, *others] = send_rows(routed, *rows, *plain)
+        assert (status, held["problem"]["status"], held["problem"]["existing_task"]) == (207, 409, first)
+        assert [each.get("task_id") for each in others] == [each["task_id"] for each in (rows[1], *plain)]
+        look(routed)
+    assert submit_over_http(routed, unique_key=free) == (409, rows[1]["task_id"])
+    assert tasks(routed) == [1, 2, 2]
+    routed.http.delete(f"/tasks/{first}")
+    assert send_rows(routed, *rows, *plain)[0] == 202
+    assert tasks(routed) == [1, 3, 2]
+
+
+def test_the_unique_key_of_a_row_is_unique_over_all_partitions(routed: Routed) -> None:
+    for home in range(3):
+        key = key_at_home(home)
+        first = {"task_id": row_at(0), **BODY, "unique_key": key}
+        assert send_rows(routed, first)[0] == 202
+        assert submit_over_http(routed, unique_key=key) == (409, first["task_id"])
+        for other in range(3):
+            _, [item] = send_rows(routed, {**first, "task_id": row_at(other)})
+            assert item["problem"]["existing_task"] == first["task_id"]
+    assert tasks(routed) == [1, 1, 1]
+
+
+def test_a_row_with_a_unique_key_that_was_stored_elsewhere_stays_there(routed: Routed) -> None:
+    """Earlier versions placed each row by its id."""
+    row = {"task_id": row_at(0), **BODY, "unique_key": key_at_home(1)}
+    there = Client(routed.router.members.all[0].app).post("/tasks/outbox", json={"rows": [row], "settled": []})
+    assert there.status_code == 202
+    assert send_rows(routed, row)[0] == 202
+    set_states(routed, 0, "draining")
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    other = {"task_id": row_at(0), **BODY, "unique_key": key_at_home(1, 2)}
+    assert send_rows(routed, row, other)[0] == 202
+    assert tasks(routed) == [1, 1, 0]
+
+
+def test_a_row_that_no_partition_takes_stops_no_other(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in routed.scripts.values():
+        name_look(each, "unique", "process:moved", ">")
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    monkeypatch.setattr(routed.router.members.all[2], "scripts", Scripts(unreachable()))
+    keys: tuple[dict[str, str], ...] = ({"unique_key": "moved"}, {"unique_key": key_at_home(1, 2)}, {})
+    rows = [{"task_id": row_at(0), **BODY, **key} for key in keys]
+    status, items = send_rows(routed, *rows)
+    assert status == 207
+    assert [each.get("problem", {}).get("type") for each in items] == [
+        "/problems/no-partition",
+        "/problems/store-unavailable",
+        None,
+    ]
+    assert (items[1]["problem"]["unchanged"], sum(tasks(routed))) == (True, 1)
 
 
 def test_a_partition_that_is_away_during_a_search_is_said_to_be_so(routed: Routed) -> None:
