@@ -26,7 +26,7 @@ from taskqueue.gateway.partitions.members import Answer, Environ, Member, Member
 from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
-from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.api_keys import Scope
@@ -122,7 +122,7 @@ class Router:
                 if member.holds(member.keys.schedule(name)):
                     return member
             except (RedisError, OSError):
-                continue
+                member.answers = False
         return None
 
     # --- all partitions ---
@@ -303,7 +303,7 @@ def outbox(router: Router, call: Call) -> Answer:
     try:
         value = json.loads(body)
         rows, settled = value["rows"], value.get("settled", [])
-        places = [_place_of_row(router, row) for row in rows]
+        places = [_place_of_row(router, call, row) for row in rows]
         settled_places = [router.locate(each) for each in settled]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return router.members.first.call(call.environ, body)
@@ -356,8 +356,11 @@ def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> A
     return answer.document["items"][0] if answer.well else {"problem": answer.document}
 
 
-def _place_of_row(router: Router, row: Any) -> Member:
-    """Returns the partition that has the task of a row, else the one that its unique_key or its id prefers."""
+def _place_of_row(router: Router, call: Call, row: Any) -> Member:
+    """Returns the partition that has the task of a row, else the one that its unique_key or its id prefers.
+
+    Raises Refusal where the one that may have it is away.
+    """
     name = _name_of_row(row)
     if name is None:
         return router.members.first
@@ -370,6 +373,7 @@ def _place_of_row(router: Router, row: Any) -> Member:
                 return member
         except (RedisError, OSError):
             member.answers = False
+    _demand_drained(router, call, name, home, Scope.SUBMIT)
     return home
 
 
@@ -382,9 +386,31 @@ def _name_of_row(row: Any) -> str | None:
 
 
 def schedule(router: Router, call: Call) -> Member:
-    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers."""
+    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers.
+
+    Raises Refusal where the one that may have it is away.
+    """
     name = call.match["name"]
-    return router.holder_of_schedule(name) or router.placement.open_home(name)
+    if holder := router.holder_of_schedule(name):
+        return holder
+    home = router.placement.open_home(name)
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
+    _demand_drained(router, call, name, home, scopes.get(call.method, Scope.ADMIN))
+    return home
+
+
+def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: Scope) -> None:
+    """Demands answers of the draining partitions that a name prefers to its home, and of the home if it is draining.
+
+    While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
+    """
+    order = preferred(name, router.members.all)
+    before = [router.members.all[number] for number in order[: order.index(home.number) + 1]]
+    away = next((each for each in before if each.is_draining and not each.answers), None)
+    if away is not None:
+        router.members.first.authenticate(call.environ, scope)
+        text = f"partition {away.number} is draining and does not answer, and this may be stored there already"
+        raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
 
 
 def everywhere(merge: merging.Merge) -> Handler:

@@ -212,6 +212,53 @@ def test_rows_of_an_outbox_leave_a_draining_partition_before_the_gateway_has_loo
     assert (tasks(routed)[1], sum(tasks(routed))) == (0, 4)
 
 
+def test_a_row_that_a_draining_partition_away_may_have_is_refused(routed: Routed) -> None:
+    stored, key = {"task_id": row_at(1), **BODY}, key_at_home(1, 2)
+    other = {"task_id": row_at(0), **BODY}
+    assert send_rows(routed, stored)[0] == 202
+    set_states(routed, 1, "draining")
+    look(routed)
+    routed.router.members.all[1].answers = False
+    for row in (stored, {"task_id": row_at(0), **BODY, "unique_key": key}):
+        answer = routed.post("/tasks/outbox", {"rows": [other, row]})
+        assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+        assert answer.json["unchanged"] is True
+        assert "Retry-After" in answer.headers
+    assert send_rows(routed, {"task_id": row_at(2, 1), **BODY})[0] == 202, "one that would not be there"
+    assert tasks(routed) == [0, 1, 1]
+
+
+def test_a_row_is_not_stored_twice_when_a_draining_partition_dies_between_two_looks(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"task_id": row_at(1), **BODY}
+    send_rows(routed, row)
+    set_states(routed, 1, "draining")
+    look(routed)
+    monkeypatch.setattr(routed.router.members.all[1], "redis", unreachable())
+    assert routed.post("/tasks/outbox", {"rows": [row]}).status_code == 503
+    assert tasks(routed) == [0, 1, 0]
+
+
+def test_a_schedule_that_a_draining_partition_away_may_have_is_not_created_again(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(name for name in map(str, range(99)) if preferred(name, range(3))[:2] == [1, 2])
+    other = next(name for name in map(str, range(99)) if preferred(name, range(3))[:2] == [2, 1])
+    put = {"type": "process", "interval": 60}
+    assert routed.http.put(f"/schedules/{name}", json=put).status_code == 201
+    set_states(routed, 1, "draining")
+    look(routed)
+    monkeypatch.setattr(routed.router.members.all[1], "redis", unreachable())
+    for _ in range(2):  # before the gateway has noticed that it is away, and after that
+        answer: Any = routed.http.put(f"/schedules/{name}", json={**put, "interval": 30})
+        assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+        assert answer.json["unchanged"] is True
+    assert routed.http.put(f"/schedules/{other}", json=put).status_code == 201
+    found = [each.redis.exists(each.keys.schedule(name)) for each in routed.scripts.values()]
+    assert found == [0, 1, 0]
+
+
 def test_rows_are_sent_when_the_parents_of_all_are_known(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = routed.submit_to(2)
     monkeypatch.setattr(routed.router.members.all[2].parents, "watch", away)
