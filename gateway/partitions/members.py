@@ -72,7 +72,8 @@ class Member:
         self.app = app
         self.redis: Redis = connect(settings.store_url, timeout=PATIENCE, retries=0, name="router")
         self.keys = keys_of(self.redis)
-        self.parents = RemoteParents(Scripts(self.redis, confirm_writes=settings.confirm_writes), number)
+        self.scripts = Scripts(self.redis, confirm_writes=settings.confirm_writes)
+        self.parents = RemoteParents(self.scripts, number)
         self.stored = 0
         """How many tasks it stores, as of the last look."""
         self.answers = True

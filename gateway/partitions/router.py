@@ -26,13 +26,13 @@ from taskqueue.gateway.partitions.members import Answer, Environ, Member, Member
 from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.errors import NotPlaced
+from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.name_search import NameSearch
+from taskqueue.shared.submission.placement import unique_name
 from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class Router:
             found = self._handle(asked)
         except Refusal as refusal:
             found = _refused(refusal, environ)
+        except StoreUnavailable as error:
+            found = _refused(refusals.unavailable(error), environ)
         except Exception:
             request_id = environ["HTTP_X_REQUEST_ID"]
             log.exception("request failed", extra={"request_id": request_id})
@@ -124,7 +126,7 @@ class Router:
                 if member.holds(member.keys.schedule(name)):
                     return member
             except (RedisError, OSError):
-                continue
+                member.answers = False
         return None
 
     def body(self, call: Call) -> bytes:
@@ -279,16 +281,25 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
     raise AssertionError("unreachable: there is a candidate")
 
 
+def _goes_on(search: NameSearch, answer: Answer) -> bool:
+    """Returns whether a search has another partition after a refusal. Raises Refusal where one to ask is away."""
+    try:
+        search.after(NotPlaced(**answer.document["placement"]))
+    except NotPlaced:
+        return False
+    except StoreUnavailable as error:
+        raise refusals.unfinished(refusals.unavailable(error), sent=False) from error
+    return True
+
+
 def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any) -> Answer:
     """Submits what the partition that its name prefers has refused, as it drains or was activated, where it belongs."""
     name = router.placement.name(value, call.environ.get("HTTP_IDEMPOTENCY_KEY"))
     if name is None:
         return answer
-    search = NameSearch(name, {number: Scripts(each.redis) for number, each in router.members.all.items()})
+    search = NameSearch(name, {number: each.scripts for number, each in router.members.all.items()})
     while answer.kind == refusals.NO_PLACE.type:
-        try:
-            search.after(NotPlaced(**answer.document["placement"]))
-        except NotPlaced:
+        if not _goes_on(search, answer):
             break
         member = router.members.all[search.number]
         _introduce(router, call, [value, *tasks_in(value)], member)
@@ -297,50 +308,119 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
 
 
 def outbox(router: Router, call: Call) -> Answer:
-    """Sends each row to the partition that its id prefers, and puts the outcomes in the order of the rows."""
+    """Sends each row to the partition that it belongs to, and puts the outcomes in the order of the rows."""
     body = router.body(call)
     try:
         value = json.loads(body)
         rows, settled = value["rows"], value.get("settled", [])
-        places = [_place_of_row(router, row) for row in rows]
+        places = [_place_of_row(router, call, row) for row in rows]
         settled_places = [router.locate(each) for each in settled]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return router.members.first.call(call.environ, body)
+    members = {each.number: each for each in (*places, *settled_places)}.values()
+    for member in members:  # before anything is sent, so that a refusal changes nothing
+        _introduce(router, call, [row for row, place in zip(rows, places, strict=True) if place is member], member)
     items: dict[int, Any] = {}
-    statuses, headers = set(), list[tuple[str, str]]()
-    for member in {each.number: each for each in (*places, *settled_places)}.values():
+    headers = list[tuple[str, str]]()
+    for part, member in enumerate(members):
         own = [at for at, each in enumerate(places) if each is member]
-        _introduce(router, call, [rows[at] for at in own], member)
-        part = {"rows": [rows[at] for at in own]}
-        part["settled"] = [each for each, place in zip(settled, settled_places, strict=True) if place is member]
-        answer = member.call(call.environ, json.dumps({**value, **part}).encode())
+        known = [each for each, place in zip(settled, settled_places, strict=True) if place is member]
+        answer = _send_rows(router, call, {**value, "settled": known}, [rows[at] for at in own], member, part)
         if not answer.well:
             return answer  # rows that were stored are recognized when they are sent again
-        statuses.add(answer.status)
         headers = answer.headers
         for at, item in zip(own, answer.document["items"], strict=True):
             items[at] = {**item, "index": at}
     ordered = [items[at] for at in sorted(items)]
-    return Answer(-1, 207 if 207 in statuses else 202, headers, json.dumps({"items": ordered}).encode() + b"\n")
+    status = 207 if any("problem" in each for each in ordered) else 202
+    return Answer(-1, status, headers, json.dumps({"items": ordered}).encode() + b"\n")
 
 
-def _place_of_row(router: Router, row: Any) -> Member:
-    """Returns the partition that has the task of a row, else the one that its id prefers."""
-    task_id = row.get("task_id") if isinstance(row, dict) else None
-    if not isinstance(task_id, str):
+def _send_rows(router: Router, call: Call, value: Any, rows: list[Any], to: Member, part: int) -> Answer:
+    """Sends rows to a partition; where it may not store one of them, each by itself, and that one elsewhere."""
+    answer = to.call(call.environ, json.dumps({**value, "rows": rows}).encode(), {PART: part})
+    if answer.kind != refusals.NO_PLACE.type:
+        return answer
+    items = [_send_row(router, call, value, row, to) for row in rows]
+    return Answer(to.number, 202, [("Content-Type", "application/json")], json.dumps({"items": items}).encode())
+
+
+def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> Any:
+    """Returns the outcome of one row, for which the partitions are searched; its problem when none takes it.
+
+    The first to be asked is the partition where it was placed: it recognizes a row that it has stored already.
+    """
+    body = json.dumps({**value, "rows": [row], "settled": []}).encode()
+    again = {PART: 1}  # the request has been counted
+    answer = to.call(call.environ, body, again)
+    search = NameSearch(_name_of_row(row) or "", {number: each.scripts for number, each in router.members.all.items()})
+    try:
+        while answer.kind == refusals.NO_PLACE.type:
+            if answer.number == search.number and not _goes_on(search, answer):
+                break
+            member = router.members.all[search.number]
+            _introduce(router, call, [row], member)
+            answer = member.call(call.environ, body, again)
+    except Refusal as refusal:
+        return {"problem": refusal.problem}
+    return answer.document["items"][0] if answer.well else {"problem": answer.document}
+
+
+def _place_of_row(router: Router, call: Call, row: Any) -> Member:
+    """Returns the partition that has the task of a row, else the one that its unique_key or its id prefers.
+
+    Raises Refusal where the one that may have it is away.
+    """
+    name = _name_of_row(row)
+    if name is None:
         return router.members.first
-    home = router.placement.open_home(task_id)
+    task_id = row["task_id"]
+    home = router.placement.open_home(name) if name == task_id else router.placement.home(name)
     for member in router.members.answering():
         # Before a partition was added, the row had another home.
-        if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
-            return member
+        try:
+            if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
+                return member
+        except (RedisError, OSError):
+            member.answers = False
+    _demand_drained(router, call, name, home, Scope.SUBMIT)
     return home
 
 
+def _name_of_row(row: Any) -> str | None:
+    """Returns the name that decides where a row goes: that of its unique_key, else its id; None without an id."""
+    task_id = row.get("task_id") if isinstance(row, dict) else None
+    if not isinstance(task_id, str):
+        return None
+    return unique_name(row.get("type"), row.get("unique_key")) or task_id
+
+
 def schedule(router: Router, call: Call) -> Member:
-    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers."""
+    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers.
+
+    Raises Refusal where the one that may have it is away.
+    """
     name = call.match["name"]
-    return router.holder_of_schedule(name) or router.placement.open_home(name)
+    if holder := router.holder_of_schedule(name):
+        return holder
+    home = router.placement.open_home(name)
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
+    _demand_drained(router, call, name, home, scopes.get(call.method, Scope.ADMIN))
+    return home
+
+
+def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: Scope) -> None:
+    """Demands answers of the draining partitions that a name prefers to its home, and of the home if it is draining.
+
+    While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
+    """
+    order = preferred(name, router.members.all)
+    before = [router.members.all[number] for number in order[: order.index(home.number) + 1]]
+    away = next((each for each in before if each.is_draining and not each.answers), None)
+    if away is not None:
+        router.members.first.authenticate(call.environ, scope)
+        text = f"partition {away.number} is draining and does not answer, and this may be stored there already"
+        raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
 
 
 def everywhere(merge: merging.Merge) -> Handler:

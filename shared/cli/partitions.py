@@ -106,7 +106,7 @@ class _Command:
                 f"partition {number} is the last active partition: activate another one or add one first",
                 REFUSED,
             )
-        set_state(self.clients[number], "draining")
+        self.set_state(number, "draining")
         now = self.look(number)
         if self.out.as_json and not wait:
             self.out.value(now)
@@ -119,11 +119,15 @@ class _Command:
         return self._wait(number) if wait else DONE
 
     def activate(self, number: int) -> int:
-        changed = set_state(self.clients[number], "active")
+        changed = self.set_state(number, "active")
         if self.out.as_json:
             self.out.value(self.look(number))
         self.out.line(f"partition {number} {'is active: it takes new tasks' if changed else 'is already active'}")
         return DONE
+
+    def set_state(self, number: int, state: Literal["active", "draining"]) -> bool:
+        """Sets the state of a partition. Returns whether that changed it. Raises StoreUnavailable."""
+        return set_state(self.clients[number], state, confirm_writes=self.settings.confirm_writes)
 
     def _wait(self, number: int) -> int:
         """Waits until a partition has no open task, and prints how many there are."""
@@ -183,10 +187,13 @@ class _Command:
         return ",".join(addresses)
 
 
-def set_state(redis: Redis, state: Literal["active", "draining"]) -> bool:
-    """Sets whether a partition is draining. Returns whether that changed it. Raises StoreUnavailable."""
+def set_state(redis: Redis, state: Literal["active", "draining"], *, confirm_writes: bool = False) -> bool:
+    """Sets whether a partition is draining. Returns whether that changed it. Raises StoreUnavailable.
+
+    With `confirm_writes` the append-only file has the state then: names are stored elsewhere in reliance on it.
+    """
     with translated():
-        return bool(Scripts(redis).call("partition_set", state))
+        return bool(Scripts(redis, confirm_writes=confirm_writes).call_answered("partition_set", state))
 
 
 def _look(redis: Redis) -> dict[str, Any]:

@@ -8,7 +8,8 @@ step that also keeps them from storing the name within the next seconds. The par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from taskqueue.shared.domain.partition import preferred
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
     from taskqueue.shared.redis.scripts import Scripts
 
 MOST_TRIES = 20
-"""Refusals of one submission: two for each name and partition, and those of changes meanwhile."""
+"""Refusals of one submission that send it back or make it look: two for each name, and those of changes meanwhile."""
+LONGEST_ROUND = 15.0
+"""Seconds from the first note ">" to "<". Those two last for 30 s and 5 s (`name_look.lua`)."""
 _THERE, _HERE = ">", "<"
 
 
 class NameSearch:
     """The partition to try for a name, and which one follows a refusal."""
 
-    def __init__(self, name: str, partitions: Mapping[int, Scripts]) -> None:
+    def __init__(
+        self, name: str, partitions: Mapping[int, Scripts], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.partitions = partitions
+        self.clock = clock
         self.order = preferred(name, partitions)
         self._at = 0
         self._found = False
@@ -40,10 +46,10 @@ class NameSearch:
 
     def after(self, refusal: NotPlaced) -> None:
         """Goes on after a refusal. Raises it when no partition may store the task, or StoreUnavailable."""
-        self._tries += 1
+        wrong = refusal.about["wrong"]
+        self._tries += wrong != "draining"  # plain steps along the order end by themselves
         if self._tries > MOST_TRIES:
             raise refusal
-        wrong = refusal.about["wrong"]
         if wrong == "look":
             self._look(refusal.about["kind"], refusal.about["name"])
         elif wrong == "elsewhere" or self._found:
@@ -55,18 +61,29 @@ class NameSearch:
 
     def _look(self, kind: str, name: str) -> None:
         """Goes to the partition that holds a name, among those that had it before this one; else stays here."""
+        while not self._look_once(kind, name):
+            self._tries += 1
+            if self._tries > MOST_TRIES:
+                return  # this partition refuses the task again, which ends the search
+
+    def _look_once(self, kind: str, name: str) -> bool:
+        """Asks the partitions. Returns False when that took so long that their notes may end too early."""
+        begun = self.clock()
         for at in range(self._at + 1, len(self.order)):
             said = name_look(self.partitions[self.order[at]], kind, name, _THERE)
             if said == "held":
                 self._at, self._found = at, True
-                return
+                return True
             if not said:
                 break  # it was never drained: none behind it had the name
+        if self.clock() - begun > LONGEST_ROUND:
+            return False
         if name_look(self.partitions[self.number], kind, name, _HERE) == "elsewhere":
             self._at = 0
+        return True
 
 
 def name_look(scripts: Scripts, kind: str, name: str, note: str) -> str:
     """Returns "held" when a partition holds a name; else notes where the next holder is stored."""
     with translated():
-        return text(scripts.call("name_look", kind, name, note))
+        return text(scripts.call_answered("name_look", kind, name, note))

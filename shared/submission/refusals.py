@@ -203,12 +203,17 @@ def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
     return {"pointer": clipped(pointer), "field": clipped(_dotted(path)), "detail": detail}
 
 
+def unavailable(error: StoreUnavailable | PayloadUnavailable | NotPlaced) -> Refusal:
+    """Returns the refusal for what may be accepted later."""
+    about = {"placement": error.about} if isinstance(error, NotPlaced) else {}
+    return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)}, **about)
+
+
 def refusal_of(error: Exception) -> Refusal | None:
     """Returns the refusal that answers an error of the stores; None for an error that is not one of these."""
     match error:
         case StoreUnavailable() | PayloadUnavailable() | NotPlaced():
-            about = {"placement": error.about} if isinstance(error, NotPlaced) else {}
-            return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)}, **about)
+            return unavailable(error)
         case InvalidJSON():
             return Refusal(INVALID_JSON, str(error))
         case TaskNotFound():

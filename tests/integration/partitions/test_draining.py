@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -10,22 +11,28 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis import Redis
+from werkzeug.test import Client
 
 from taskqueue import AsyncQueue, Queue, new_task
-from taskqueue.shared.cli.partitions import set_state
+from taskqueue.gateway.app import create_router
+from taskqueue.shared.cli.output import Output
+from taskqueue.shared.cli.partitions import _Command, set_state
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.client import text
+from taskqueue.shared.errors import NotPlaced, StoreUnavailable
+from taskqueue.shared.redis.client import connect, text
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Request
 from taskqueue.shared.stores.queues import Queues, submit_arguments
 from taskqueue.shared.stores.schedules import Fired, ScheduleStore
 from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.name_search import name_look
+from taskqueue.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
 from taskqueue.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
 from tests.support.store import WEIGHTS, Store
@@ -63,6 +70,29 @@ def key_at_home(home: int, *then: int) -> str:
 
 def idempotency_key_at(home: int) -> str:
     return next(key for key in map(str, range(1000)) if preferred(f"key {key}", range(3))[0] == home)
+
+
+def row_at(home: int, *then: int) -> str:
+    """A new id of a row that prefers these partitions, in this order."""
+    wanted = [home, *then]
+    return next(each for each in iter(new_task_id, "") if preferred(each, range(3))[: len(wanted)] == wanted)
+
+
+def send_rows(routed: Routed, *rows: Any) -> tuple[int, list[dict[str, Any]]]:
+    answer = routed.post("/tasks/outbox", {"rows": rows, "settled": []})
+    return answer.status_code, answer.json["items"]
+
+
+def unreachable() -> Redis:
+    return connect("redis://127.0.0.1:1/0", timeout=0.1, retries=0)
+
+
+def away(*_: Any) -> Any:
+    raise StoreUnavailable
+
+
+def refused(wrong: str, kind: str = "", name: str = "") -> NotPlaced:
+    return NotPlaced(wrong=wrong, kind=kind, name=name)
 
 
 def queue_of(routed: Routed) -> Queue:
@@ -171,6 +201,74 @@ def test_rows_of_an_outbox_are_stored_once(routed: Routed) -> None:
     assert sum(tasks(routed)) == 20
 
 
+def test_rows_of_an_outbox_leave_a_draining_partition_before_the_gateway_has_looked(routed: Routed) -> None:
+    rows = [{"task_id": row_at(home), **BODY} for home in (1, 0, 1, 2)]
+    set_states(routed, 1, "draining")
+    for _ in range(2):
+        status, items = send_rows(routed, *rows, {"task_id": row_at(1), **BODY, "type": "unknown"})
+        assert (status, [each["index"] for each in items]) == (207, [0, 1, 2, 3, 4])
+        assert [each.get("task_id") for each in items[:4]] == [each["task_id"] for each in rows]
+        assert items[4]["problem"]["status"] == 422
+    assert (tasks(routed)[1], sum(tasks(routed))) == (0, 4)
+
+
+def test_a_row_that_a_draining_partition_away_may_have_is_refused(routed: Routed) -> None:
+    stored, key = {"task_id": row_at(1), **BODY}, key_at_home(1, 2)
+    other = {"task_id": row_at(0), **BODY}
+    assert send_rows(routed, stored)[0] == 202
+    set_states(routed, 1, "draining")
+    look(routed)
+    routed.router.members.all[1].answers = False
+    for row in (stored, {"task_id": row_at(0), **BODY, "unique_key": key}):
+        answer = routed.post("/tasks/outbox", {"rows": [other, row]})
+        assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+        assert answer.json["unchanged"] is True
+        assert "Retry-After" in answer.headers
+    assert send_rows(routed, {"task_id": row_at(2, 1), **BODY})[0] == 202, "one that would not be there"
+    assert tasks(routed) == [0, 1, 1]
+
+
+def test_a_row_is_not_stored_twice_when_a_draining_partition_dies_between_two_looks(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"task_id": row_at(1), **BODY}
+    send_rows(routed, row)
+    set_states(routed, 1, "draining")
+    look(routed)
+    monkeypatch.setattr(routed.router.members.all[1], "redis", unreachable())
+    assert routed.post("/tasks/outbox", {"rows": [row]}).status_code == 503
+    assert tasks(routed) == [0, 1, 0]
+
+
+def test_a_schedule_that_a_draining_partition_away_may_have_is_not_created_again(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(name for name in map(str, range(99)) if preferred(name, range(3))[:2] == [1, 2])
+    other = next(name for name in map(str, range(99)) if preferred(name, range(3))[:2] == [2, 1])
+    put = {"type": "process", "interval": 60}
+    assert routed.http.put(f"/schedules/{name}", json=put).status_code == 201
+    set_states(routed, 1, "draining")
+    look(routed)
+    monkeypatch.setattr(routed.router.members.all[1], "redis", unreachable())
+    for _ in range(2):  # before the gateway has noticed that it is away, and after that
+        answer: Any = routed.http.put(f"/schedules/{name}", json={**put, "interval": 30})
+        assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+        assert answer.json["unchanged"] is True
+    assert routed.http.put(f"/schedules/{other}", json=put).status_code == 201
+    found = [each.redis.exists(each.keys.schedule(name)) for each in routed.scripts.values()]
+    assert found == [0, 1, 0]
+
+
+def test_rows_are_sent_when_the_parents_of_all_are_known(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = routed.submit_to(2)
+    monkeypatch.setattr(routed.router.members.all[2].parents, "watch", away)
+    before = tasks(routed)
+    rows = [{"task_id": row_at(1), **BODY}, {"task_id": row_at(0), **BODY, "depends_on": [parent]}]
+    answer = routed.post("/tasks/outbox", {"rows": rows})
+    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
+    assert tasks(routed) == before
+
+
 def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
     set_states(routed, 1, "draining")
     assert {place(routed.submit(fair_key="a", limit_key="b")) for _ in range(20)} == {0, 2}
@@ -205,6 +303,30 @@ def test_a_pass_does_not_replace_the_note_of_another_search(routed: Routed) -> N
     for kind in ("unique", "key"):
         assert name_look(routed.scripts[1], kind, "a", ">") == ""
         assert name_look(routed.scripts[1], kind, "a", "<") == "elsewhere"
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_states_and_notes_are_confirmed_where_writes_are(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch, confirmed: bool
+) -> None:
+    """A kill -9 of Redis must not undo that a partition is draining: names are stored elsewhere in reliance on that."""
+    called, call = set[str](), Scripts.call
+
+    def noting(scripts: Scripts, name: str, *arguments: Any) -> Any:
+        called.add(name)
+        return call(scripts, name, *arguments)
+
+    monkeypatch.setattr(Scripts, "call", noting)
+    settings = Settings.model_validate({**routed.settings.model_dump(), "confirm_writes": confirmed})
+    http = Client(create_router(settings))
+    command = _Command(settings, Output(io.StringIO(), as_json=False))
+    assert command.run("drain", 1, False) == command.run("activate", 1, False) == 0
+    assert http.post("/tasks", json={**BODY, "unique_key": key_at_home(1)}).status_code == 202
+    suffix = "+" if confirmed else ""
+    assert {each for each in called if each.startswith(("partition_set", "name_look"))} == {
+        f"partition_set{suffix}",
+        f"name_look{suffix}",
+    }
 
 
 # --- names ---
@@ -342,6 +464,116 @@ def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed)
         assert place(submit_over_http(routed, idempotency_key=key)[1]) == 1
         found = [each.redis.exists(each.keys.idempotency(digest)) for each in routed.scripts.values()]
         assert (found[1], found[0] + found[2]) == (1, noted)
+
+
+def test_after_the_activation_the_unique_key_of_a_row_is_looked_for(routed: Routed) -> None:
+    key, free = key_at_home(1, 2), key_at_home(1, 0)
+    set_states(routed, 1, "draining")
+    _, first = submit_over_http(routed, unique_key=key)
+    set_states(routed, 1, "active")
+    rows = [{"task_id": row_at(0), **BODY, "unique_key": each} for each in (key, free)]
+    plain = [{"task_id": row_at(home), **BODY} for home in range(3)]
+    for _ in range(2):
+        status, [held, *others] = send_rows(routed, *rows, *plain)
+        assert (status, held["problem"]["status"], held["problem"]["existing_task"]) == (207, 409, first)
+        assert [each.get("task_id") for each in others] == [each["task_id"] for each in (rows[1], *plain)]
+        look(routed)
+    assert submit_over_http(routed, unique_key=free) == (409, rows[1]["task_id"])
+    assert tasks(routed) == [1, 2, 2]
+    routed.http.delete(f"/tasks/{first}")
+    assert send_rows(routed, *rows, *plain)[0] == 202
+    assert tasks(routed) == [1, 3, 2]
+
+
+def test_the_unique_key_of_a_row_is_unique_over_all_partitions(routed: Routed) -> None:
+    for home in range(3):
+        key = key_at_home(home)
+        first = {"task_id": row_at(0), **BODY, "unique_key": key}
+        assert send_rows(routed, first)[0] == 202
+        assert submit_over_http(routed, unique_key=key) == (409, first["task_id"])
+        for other in range(3):
+            _, [item] = send_rows(routed, {**first, "task_id": row_at(other)})
+            assert item["problem"]["existing_task"] == first["task_id"]
+    assert tasks(routed) == [1, 1, 1]
+
+
+def test_a_row_with_a_unique_key_that_was_stored_elsewhere_stays_there(routed: Routed) -> None:
+    """Earlier versions placed each row by its id."""
+    row = {"task_id": row_at(0), **BODY, "unique_key": key_at_home(1)}
+    there = Client(routed.router.members.all[0].app).post("/tasks/outbox", json={"rows": [row], "settled": []})
+    assert there.status_code == 202
+    assert send_rows(routed, row)[0] == 202
+    set_states(routed, 0, "draining")
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    other = {"task_id": row_at(0), **BODY, "unique_key": key_at_home(1, 2)}
+    assert send_rows(routed, row, other)[0] == 202
+    assert tasks(routed) == [1, 1, 0]
+
+
+def test_a_row_that_no_partition_takes_stops_no_other(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in routed.scripts.values():
+        name_look(each, "unique", "process:moved", ">")
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    monkeypatch.setattr(routed.router.members.all[2], "scripts", Scripts(unreachable()))
+    keys: tuple[dict[str, str], ...] = ({"unique_key": "moved"}, {"unique_key": key_at_home(1, 2)}, {})
+    rows = [{"task_id": row_at(0), **BODY, **key} for key in keys]
+    status, items = send_rows(routed, *rows)
+    assert status == 207
+    assert [each.get("problem", {}).get("type") for each in items] == [
+        "/problems/no-partition",
+        "/problems/store-unavailable",
+        None,
+    ]
+    assert (items[1]["problem"]["unchanged"], sum(tasks(routed))) == (True, 1)
+
+
+def test_a_partition_that_is_away_during_a_search_is_said_to_be_so(routed: Routed) -> None:
+    set_states(routed, 1, "draining")
+    set_states(routed, 1, "active")
+    routed.router.members.all[2].scripts = Scripts(unreachable())
+    answer = routed.post("/tasks", {**BODY, "unique_key": key_at_home(1, 2)})
+    assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
+    assert answer.json["unchanged"] is True
+    assert sum(tasks(routed)) == 0
+
+
+def test_a_slow_process_looks_again_before_its_notes_end(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, time = list[str](), [0.0]
+
+    def noting(scripts: Scripts, kind: str, name: str, note: str) -> str:
+        notes.append(note)
+        time[0] += 16 if len(notes) == 1 else 1
+        return name_look(scripts, kind, name, note)
+
+    monkeypatch.setattr("taskqueue.shared.submission.name_search.name_look", noting)
+    search = NameSearch(f"unique process {key_at_home(1, 2)}", routed.scripts, clock=lambda: time[0])
+    search.after(refused("look", "unique", "process:a"))
+    assert notes == [">", ">", "<"]
+    left = [each.redis.pttl(each.keys.unique_for("process:a")) for each in routed.scripts.values()]
+    assert left[2] > (LONGEST_ROUND + 5) * 1000 > 5000 >= left[1] > 0
+
+
+def test_a_process_that_is_always_slow_gives_up(routed: Routed) -> None:
+    clock = iter(range(0, 10_000, 16))
+    search = NameSearch("a", routed.scripts, clock=lambda: next(clock))
+    search.after(refused("look", "unique", "process:a"))
+    with pytest.raises(NotPlaced):
+        search.after(refused("look", "unique", "process:a"))
+
+
+def test_a_search_passes_any_number_of_draining_partitions() -> None:
+    search = NameSearch("a", dict.fromkeys(range(48)))  # type: ignore[arg-type]  # none is called
+    for number in search.order[1:]:
+        search.after(refused("draining"))
+        assert search.number == number
+    with pytest.raises(NotPlaced):
+        search.after(refused("draining"))
+    for _ in range(MOST_TRIES):
+        search.after(refused("elsewhere"))
+    with pytest.raises(NotPlaced):
+        search.after(refused("elsewhere"))
 
 
 def test_asyncio_follows_the_same_rules(routed: Routed) -> None:

@@ -16,6 +16,7 @@ from taskqueue.gateway.app import create_router
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
 from taskqueue.shared.domain.task import new_task_id
+from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.integration.partitions.conftest import Routed, databases
@@ -260,6 +261,18 @@ def test_lists_name_the_partition_that_is_missing(routed: Routed) -> None:
 def test_what_nothing_ties_goes_to_the_others(routed: Routed) -> None:
     routed.router.members.all[1].answers = False
     assert {place(routed.submit()) for _ in range(20)} == {0, 2}
+
+
+def test_a_store_that_goes_away_while_a_key_is_checked_is_a_503(
+    three: Settings, routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr("taskqueue.gateway.partitions.members.Member.authenticate", away)
+    routed.router.members.all[1].answers = False
+    answer = routed.post("/queues/normal/pause", {"reason": "stop"})
+    assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
 
 
 def test_the_timeline_in_markdown_is_one_list(routed: Routed) -> None:
