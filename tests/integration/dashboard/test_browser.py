@@ -487,10 +487,24 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
         context.close()
 
 
+def _violations(page: Page) -> Any:
+    """What axe finds; a page that is replaced meanwhile, by a click for instance, is looked at again."""
+    from playwright.sync_api import Error as PlaywrightError
+
+    for tries in range(3):
+        try:
+            page.wait_for_load_state("load")
+            page.evaluate(AXE.read_text())
+            return page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+        except PlaywrightError:
+            if tries == 2:
+                raise
+    return None
+
+
 def _look(page: Page, name: str) -> None:
     """Checks a page for accessibility and width; writes a picture where SCREENSHOTS names a folder."""
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))")
+    found = _violations(page)
     assert found == [], (name, found)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
     assert page.evaluate(_CLIPPED) == [], name
