@@ -45,7 +45,10 @@ class NameSearch:
         return self.order[self._at]
 
     def after(self, refusal: NotPlaced) -> None:
-        """Goes on after a refusal. Raises it when no partition may store the task, or StoreUnavailable."""
+        """Chooses the next partition after a refusal.
+
+        Raises the refusal when no partition may store the task, and StoreUnavailable.
+        """
         wrong = refusal.about["wrong"]
         self._tries += wrong != "draining"  # plain steps along the order end by themselves
         if self._tries > MOST_TRIES:

@@ -326,6 +326,22 @@ def test_relatives_show_the_states_of_parents_elsewhere(family: Family) -> None:
     assert [relatives[each].state for each in parents] == [TaskState.COMPLETED, TaskState.PENDING]
 
 
+def test_the_result_of_a_parent_outlives_its_record(family: Family) -> None:
+    parent, other = family.new(1), family.new(2)
+    early = family.new(0, parent, other)
+    family.end(parent)
+    family.run()
+    known = family.known(0, parent)
+    family.clock.advance(2 * DAY)
+    assert maintenance.prune(family.stores[1].scripts, "completed", 0, 10).removed == 1
+    late = family.new(0, parent)
+    assert family.known(0, parent) == known
+    assert family.state(late) is TaskState.PENDING
+    family.end(other)
+    family.run()
+    assert family.state(early) is TaskState.PENDING
+
+
 def test_what_no_task_needs_is_forgotten(family: Family) -> None:
     parent = family.new(1)
     introduce({parent: 1}, 2, family.parents)

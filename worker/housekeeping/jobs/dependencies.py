@@ -111,7 +111,7 @@ class Dependencies:
         for number, partition in self.partitions.items():
             try:
                 if number not in away and partition.has(parent.task_id):
-                    return number
+                    return None if number == self.own else number  # one that is here needs no copy
             except StoreUnavailable:
                 away.add(number)
         return UNKNOWN if away else None

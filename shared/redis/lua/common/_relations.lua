@@ -168,7 +168,7 @@ end
 -- Registers a child. Returns whether the parent's record is here.
 local function register(id, parent, score)
   redis.call('ZADD', keys.children(parent), score, id)
-  if redis.call('EXISTS', keys.remote_parent(parent)) == 1 then return false end
+  if redis.call('EXISTS', keys.rq_job(parent)) == 0 then return false end
   redis.call('HSET', keys.rq_job(parent), 'relations', '1')
   return true
 end

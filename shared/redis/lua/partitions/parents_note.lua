@@ -7,9 +7,12 @@
 for at = 5, #ARGV, 3 do
   local id, state, mark = ARGV[at], string.match(ARGV[at + 1], '^(%a*)(.*)$')
   local key = keys.remote_parent(id)
-  local known = number_of(redis.call('HGET', key, 'as_of'))
+  local v = hash(key, 'as_of', 'state')
+  local known = number_of(v.as_of)
   local is_new = known == nil or known <= tonumber(ARGV[2])
   local is_used = known or redis.call('EXISTS', keys.children(id)) == 1
+  -- A parent that ended well is removed after its retention; what is known of it is still needed here.
+  if state == 'gone' and v.state ~= 'failed' and ENDED[v.state or ''] then is_new = false end
   if is_new and (is_used or (ARGV[4] == '1' and state ~= 'gone')) and redis.call('EXISTS', keys.rq_job(id)) == 0 then
     if is_used then write_even_when_full() end
     redis.call('HSET', key, 'state', state, 'found', ARGV[at + 2], 'mark', mark, 'as_of', ARGV[2], 'noted_at', NOW,
