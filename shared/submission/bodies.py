@@ -43,6 +43,8 @@ from taskqueue.shared.submission.values import (
 )
 
 B = TypeVar("B", bound=BaseModel)
+MOST_PARENTS = 1000
+"""Tasks that one task may depend on."""
 
 
 def context_of(settings: Settings, *, webhooks: bool) -> dict[str, Any]:
@@ -165,7 +167,7 @@ class NewTaskBody(Body):
         description="When another task holds the unique_key: `refuse` this one (409, the default), return the "
         "`existing` one (200), or `replace` the other one if it has not started.",
     )
-    depends_on: Annotated[list[Dependency], Field(max_length=1000)] | None = Field(
+    depends_on: Annotated[list[Dependency], Field(max_length=MOST_PARENTS)] | None = Field(
         None, description="Tasks that must end first; their results are available to the handler."
     )
     on_parent_failure: OnParentFailureWord | None = Field(

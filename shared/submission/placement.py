@@ -20,11 +20,11 @@ from taskqueue.shared.redis.client import translated
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
 from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.bodies import MOST_PARENTS
 from taskqueue.shared.submission.direct import Submission
 from taskqueue.shared.submission.name_search import NameSearch
 from taskqueue.shared.submission.refusals import Refusal
 
-MOST_PARENTS = 1000
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
 """Seconds for which a partition that did not answer gets nothing that may go elsewhere; twice as long each time."""
 
