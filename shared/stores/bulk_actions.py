@@ -21,6 +21,7 @@ from taskqueue.shared.domain.clock import instant, instant_us, to_us
 from taskqueue.shared.domain.decode import UNREADABLE, whole
 from taskqueue.shared.domain.duration import duration
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
+from taskqueue.shared.domain.partition import sibling
 from taskqueue.shared.domain.task import ENDED, TaskState, TaskSummary
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.client import text, translated
@@ -281,9 +282,14 @@ class BulkActions:
             found += (each for each in page.items if each.queue != plan.to)
         return found[:most]
 
-    def begin(self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "") -> str:
-        """Begins an action on the current tasks; returns its id."""
-        action_id, total = secrets.token_hex(8) + self.scripts.mark, self.count(plan)
+    def begin(
+        self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "", action_id: str | None = None
+    ) -> str:
+        """Begins an action on the current tasks; returns its id.
+
+        `action_id` is that of the same action in another partition; without it the action is one of its own.
+        """
+        action_id, total = sibling(action_id or secrets.token_hex(8), self.scripts.mark), self.count(plan)
         with translated():
             now = self.scripts.now_us()
             ids = self.keys.bulk_ids(action_id)
@@ -373,16 +379,17 @@ class BulkActions:
             return Count(found, exact=True)
         return Count(found * self._sizes(wanted).number // looked, exact=False)
 
-    def undo(self, action: BulkAction, *, by: str) -> str:
+    def undo(self, action: BulkAction, *, by: str, action_id: str | None = None) -> str:
         """Begins to restore the tasks that an action cancelled or deleted, or asked to stop; returns the new one's id.
 
-        Raises ValueError for an action of another kind.
+        `action_id` is as for `begin`. Raises ValueError for an action of another kind.
         """
         if action.verb not in (Verb.CANCEL, Verb.DELETE):
             raise ValueError(f"only cancelled and deleted tasks can be restored: this action was to {action.verb}")
         wanted = Filter(deleted=action.verb is Verb.DELETE, bulk=action.id, since=action.begun_at)
         plan = Plan(verb=Verb.RESTORE, selection=Selection(wanted=wanted))
-        return self.begin(plan, what=f"undo of {action.verb}: {action.what}"[:200], by=by, rate=action.rate)
+        what = f"undo of {action.verb}: {action.what}"[:200]
+        return self.begin(plan, what=what, by=by, rate=action.rate, action_id=action_id)
 
     # --- reading and changing ---
 
