@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -71,6 +72,7 @@ class Limits:
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
+        self._reading = ""
 
     def all(self, *names: str) -> list[LimitState]:
         """Returns limits by name; all of them when no names are given."""
@@ -123,8 +125,9 @@ class Limits:
 
     def read_shares(self, term: int) -> list[ShareState]:
         """Returns what this partition has of each limit. Raises OutdatedTerm when a later process shares them out."""
+        self._reading = secrets.token_hex(8)
         with translated():
-            rows = self.scripts.call_accepted("limit_shares_read", term)
+            rows = self.scripts.call_accepted("limit_shares_read", term, self._reading)
         if not isinstance(rows, list):
             raise OutdatedTerm(term=term)
         return [
@@ -133,14 +136,15 @@ class Limits:
         ]
 
     def set_shares(self, term: int, shares: Mapping[tuple[str, str], Share]) -> list[int]:
-        """Sets what this partition has of limits, by their names and numbers.
+        """Sets what this partition has of limits, by their names and numbers, as `read_shares` of this object read it.
 
         Returns how many slots it may use of each from here on, or -1 where the share was not set: the limit, or the
-        process that shares them out, is another one now. Returns when a kill -9 of Redis cannot raise a share again.
+        process that shares them out, is another one now, or the shares have been read again. So a request that was
+        given up, but arrives late, changes nothing. Returns when a kill -9 of Redis cannot raise a share again.
         """
         arguments = [part for named, share in shares.items() for part in (*named, share.slots, share.part)]
         with translated():
-            found: list[int] = self.scripts.call_accepted("limit_shares_set", term, *arguments)
+            found: list[int] = self.scripts.call_accepted("limit_shares_set", term, self._reading, *arguments)
         return found
 
     def _stored(self, limit: Limit, **about: Any) -> str:

@@ -194,6 +194,19 @@ def test_a_suspended_process_cannot_give_what_a_later_one_gave(three: Partitions
     assert three.limits[2].set_shares(three.term - 1, {(state.name, state.numbers): Share(9, 0)}) == [-1]
 
 
+def test_a_request_that_arrives_after_the_next_reading_changes_nothing(three: Partitions) -> None:
+    """The job gives up a request to a server that is suspended; the server executes it when it continues."""
+    three.put(concurrency=1)
+    three.share_out()
+    given_up, later = Limits(three.stores[2].scripts), Limits(three.stores[2].scripts)
+    [state] = given_up.read_shares(three.term)
+    wanted = {(state.name, state.numbers): Share(9, 0)}
+    assert later.read_shares(three.term) == [state]
+    assert given_up.set_shares(three.term, wanted) == [-1]
+    assert later.read_shares(three.term) == [state]
+    assert later.set_shares(three.term, wanted) == [9]
+
+
 def test_a_limit_of_a_time_with_one_server_is_shared_from_the_first_run(three: Partitions) -> None:
     alone = three.stores[0].scripts
     alone.is_partition = False

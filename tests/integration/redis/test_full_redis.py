@@ -288,8 +288,9 @@ def test_limits_are_set_and_removed(store: Store) -> None:
         assert limit_declare(store.scripts, {"type:noop": stored}, first=True) == {}
         assert limit_put(store.scripts, "key:shop", stored)
         assert limit_delete(store.scripts, "key:shop")
-        [state] = Limits(store.scripts).read_shares(1)
-        assert Limits(store.scripts).set_shares(1, {(state.name, state.numbers): Share(1, 0)}) == [1]
+        limits = Limits(store.scripts)
+        [state] = limits.read_shares(1)
+        assert limits.set_shares(1, {(state.name, state.numbers): Share(1, 0)}) == [1]
 
 
 def test_no_personal_key_is_added_and_one_is_revoked(store: Store) -> None:

@@ -33,10 +33,12 @@ class HeldFsync:
         os.waitpid(self.thread, _WALL)
 
     def kill_server(self) -> None:
-        """Ends the server as a crash would, before its fsync comes back."""
+        """Ends the server as a crash would, before its fsync comes back; returns when it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         self.let_go()
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def let_go(self) -> None:
         """Lets the thread run on; does nothing when the server was killed meanwhile."""

@@ -1,14 +1,14 @@
 -- @include _prelude _limits _limit_changes
 -- Reads the shares of a partition in the limits of the system, and what they are used for. From here on, shares are set
 -- there by no other process with a lower number.
--- ARGV: now, the number of the process (the term of its lock).
+-- ARGV: now, the number of the process (the term of its lock), a name for this reading: shares are set after the latest only.
 -- A limit of a time with a single server is shared from here on: this partition has all of it.
 -- Returns "outdated" if a process with a higher number was here; else per limit: name, its numbers, the slots and the part
 --   of the rate (in millionths) of this partition, how many tasks run, 1 if tasks wait for it.
 write_even_when_full()
 local term = tonumber(ARGV[2])
 if (number_of(redis.call('HGET', keys.LIMIT_SHARES, '')) or 0) > term then return 'outdated' end
-redis.call('HSET', keys.LIMIT_SHARES, '', ARGV[2])
+redis.call('HSET', keys.LIMIT_SHARES, '', ARGV[2], 'reading', ARGV[3])
 local answer, shares, limits = {}, redis.call('HGETALL', keys.LIMIT_SHARES), redis.call('HGETALL', keys.LIMITS)
 for at = 1, #shares, 2 do shares[shares[at]] = shares[at + 1] end
 for at = 1, #limits, 2 do

@@ -1,12 +1,13 @@
 -- @include _prelude _limits _limit_changes
 -- Sets the shares of a partition, and wakes the workers that wait for a larger one.
--- ARGV: now, the number of the process as in `limit_shares_read.lua`, then per limit: name, its numbers, slots, part of the
---   rate in millionths.
--- A share of a limit with other numbers, or with a lower number of the process, is not set.
+-- ARGV: now, the number of the process and the name of its reading as in `limit_shares_read.lua`, then per limit: name, its
+--   numbers, slots, part of the rate in millionths.
+-- A share of a limit with other numbers, with a lower number of the process, or after another reading is not set.
 -- Returns per limit how many slots the partition may use from here on: its share, or the tasks that run where these are
 --   more; -1 where nothing was set.
 write_even_when_full()
 local outdated = (number_of(redis.call('HGET', keys.LIMIT_SHARES, '')) or 0) > tonumber(ARGV[2])
+  or redis.call('HGET', keys.LIMIT_SHARES, 'reading') ~= ARGV[3]
 local answer = {}
 
 local function set_share(name, numbers, slots, part)
@@ -25,7 +26,7 @@ local function set_share(name, numbers, slots, part)
   return math.max(slots, redis.call('SCARD', keys.slots(name)))
 end
 
-for at = 3, #ARGV, 4 do
+for at = 4, #ARGV, 4 do
   answer[#answer + 1] = set_share(ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]))
 end
 return answer
