@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from taskqueue.shared.domain.partition import sibling
+
 Document: TypeAlias = dict[str, Any]
 Parts: TypeAlias = Mapping[int, Document]
 """Documents by the number of their partition."""
@@ -172,17 +174,6 @@ def numbered(parts: Parts) -> Document:
     return {**first(parts), "items": items}
 
 
-def newest_first(field: str) -> Merge:
-    """Returns a merge of lists of different things, by a time."""
-
-    def merge(parts: Parts) -> Document:
-        items = [item for found in parts.values() for item in found["items"]]
-        merged = {**first(parts), "items": sorted(items, key=lambda item: str(item[field]), reverse=True)}
-        return _with_unreadable(merged, parts)
-
-    return merge
-
-
 def waiting(parts: Parts) -> Document:
     """Returns the reasons of all partitions, the most frequent first."""
     same: dict[tuple[Any, Any], Document] = {}
@@ -276,12 +267,50 @@ def preview(parts: Parts) -> Document:
     }
 
 
+_STATES = ("running", "paused", "aborted", "finished")
+"""Those of a bulk action, in the order in which one partition decides for all."""
+
+
 def bulk_action(parts: Parts) -> Document:
-    """Returns the actions that one request started, as one: the first, whose `others` have the ids of the rest."""
-    found = first(parts)
+    """Returns one bulk action out of its parts in several partitions."""
+    every = list(parts.values())
+    ends = [each["ended_at"] for each in every]
     return {
-        **found,
-        "total": sum(each["total"] for each in parts.values()),
-        "exact": all(each["exact"] for each in parts.values()),
-        "others": [each["action_id"] for each in parts.values() if each is not found],
+        **first(parts),
+        **{name: sum(each[name] for each in every) for name in ("rate", "total", "done", "skipped", "waiting")},
+        **{name: _summed(each[name] for each in every) for name in ("outcomes", "waiting_for")},
+        "status": min((each["status"] for each in every), key=_STATES.index),
+        "canary": sum(each["canary"] or 0 for each in every) or None,
+        "stopped_because": "; ".join(_united([each["stopped_because"]] for each in every if each["stopped_because"]))
+        or None,
+        "exact": all(each["exact"] for each in every),
+        "replays": _replays(replay for each in every for replay in each["replays"]),
+        "created_at": _earliest(each["created_at"] for each in every),
+        "ended_at": _latest(ends) if all(ends) else None,
     }
+
+
+def _replays(parts: Iterable[Document]) -> list[Document]:
+    causes: dict[str, list[Document]] = {}
+    for each in parts:
+        causes.setdefault(each["cause"], []).append(each)
+    found = [
+        {
+            "cause": cause,
+            "retried": sum(each["retried"] for each in some),
+            "outcomes": _summed(each["outcomes"] for each in some),
+            "waiting": sum(each["waiting"] for each in some),
+        }
+        for cause, some in causes.items()
+    ]
+    return sorted(found, key=lambda each: -each["retried"])
+
+
+def bulk_actions(parts: Parts) -> Document:
+    """Returns the bulk actions of all partitions, each once, the newest first."""
+    same: dict[str, dict[int, Document]] = {}
+    for number, found in parts.items():
+        for item in found["items"]:
+            same.setdefault(sibling(item["action_id"], ""), {})[number] = item
+    items = sorted(map(bulk_action, same.values()), key=lambda item: str(item["created_at"]), reverse=True)
+    return _with_unreadable({**first(parts), "items": items}, parts)

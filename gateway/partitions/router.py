@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from taskqueue.gateway.events.output import entry_order
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.parts import PART, POSITIONS
-from taskqueue.gateway.partitions import merging
+from taskqueue.gateway.partitions import bulk, merging
 from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
 from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
@@ -140,14 +140,25 @@ class Router:
         members = self.members.answering() or [self.members.first]
         return [each.call(call.environ, body, {PART: at}) for at, each in enumerate(members)]
 
+    def demand_all(self, call: Call) -> None:
+        """Demands that every partition answers. Raises Refusal."""
+        if away := self.members.away():
+            self.members.first.authenticate(call.environ, Scope.OPERATE)
+            text = f"partition {', '.join(map(str, away))} does not answer, and this change must reach all"
+            refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+            raise refusals.unfinished(refusal, sent=False)
+
+    def away(self, answers: Sequence[Answer]) -> list[int]:
+        """Returns the numbers of the partitions that do not answer, or did not for one of these answers."""
+        return sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
+
     def combined(self, answers: Sequence[Answer], merge: merging.Merge) -> Answer:
         """Returns one answer out of those of all partitions: the merged documents, or why there are none."""
         well = [each for each in answers if each.well]
         if not well:
             return answers[0]
         merged = merge({each.number: each.document for each in well})
-        away = sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
-        if away:
+        if away := self.away(answers):
             merged = {**merged, "unavailable_partitions": away}
         return Answer(well[0].number, well[0].status, well[0].headers, json.dumps(merged).encode() + b"\n")
 
@@ -430,12 +441,7 @@ def everywhere(merge: merging.Merge) -> Handler:
     """
 
     def handle(router: Router, call: Call) -> Answer:
-        if away := router.members.away():
-            router.members.first.authenticate(call.environ, Scope.OPERATE)
-            where = ", ".join(map(str, away))
-            text = f"partition {where} does not answer, and this change must reach all"
-            refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
-            raise refusals.unfinished(refusal, sent=False)
+        router.demand_all(call)
         answers = router.ask(call, router.body(call))
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well), None)
@@ -493,12 +499,14 @@ ROUTES = (
     _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
     _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", batch_of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
-    _route("GET POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
-    _route("POST", "/bulk-actions/preview", merged(merging.preview)),
-    _route("POST", "/bulk-actions", everywhere(merging.bulk_action)),
-    _route("GET", "/bulk-actions", merged(merging.newest_first("created_at"))),
+    _route("GET", rf"/bulk-actions/{_ID}", bulk.show),
+    _route("POST", rf"/bulk-actions/{_ID}/undo", bulk.undo),
+    _route("POST", rf"/bulk-actions/{_ID}/(pause|resume|abort)", bulk.change),
+    _route("POST", "/bulk-actions/preview", bulk.preview),
+    _route("POST", "/bulk-actions", bulk.begin),
+    _route("GET", "/bulk-actions", merged(merging.bulk_actions)),
     _route("GET", "/queues", merged(merging.by("name"))),
-    _route("POST", rf"/queues/{_NAME}/empty", everywhere(merging.bulk_action)),
+    _route("POST", rf"/queues/{_NAME}/empty", bulk.empty),
     _route("POST", rf"/queues/{_NAME}/(pause|resume)", everywhere(merging.together)),
     _route("GET", "/types", merged(merging.by("name"))),
     _route("GET", rf"/types/{_NAME}", one_document(merging.together)),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from flask import request
+
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor, demand_scope
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from taskqueue.gateway.http.parts import BULK_PART, BulkPart
 from taskqueue.gateway.routes.queue_names import demand_queue
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.stores.api_keys import Scope
@@ -116,7 +121,8 @@ class BulkRoutes:
         if found.open:
             raise Refusal(refusals.CONFLICT, f"the bulk action is {found.state}: abort it first")
         try:
-            begun = self.bulk_actions.undo(found, by=actor())
+            part = _part()
+            begun = self.bulk_actions.undo(found, by=actor(), action_id=part.action_id if part else None)
         except ValueError as error:
             raise Refusal(refusals.CONFLICT, str(error)) from None
         return Reply(content=_view(self._get(begun)), status=202, headers={"Location": f"/bulk-actions/{begun}"})
@@ -157,13 +163,24 @@ class BulkRoutes:
 def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None) -> Reply:
     """Starts a bulk action and returns the response with it."""
     what, by = plan.selection.what, actor()
-    action_id = bulk_actions.begin(plan, what=what, by=by, rate=rate, reason=reason or f"bulk action of {by}")
+    part, reason = _part(), reason or f"bulk action of {by}"
+    if part:
+        rate, plan = part.share(rate), replace(plan, canary=part.share(plan.canary) if plan.canary else 0)
+    action_id = bulk_actions.begin(
+        plan, what=what, by=by, rate=rate, reason=reason, action_id=part.action_id if part else None
+    )
     action = bulk_actions.get(action_id)
     if action is None:
         raise StoreUnavailable(f"bulk action {action_id} was removed while it began")
     noted = f"{plan.verb}: {action.total} tasks, {rate} per second: {what}"
     headers = {"Location": f"/bulk-actions/{action_id}"}
     return Reply(content=_view(action), status=202, headers=headers, noted=noted, about=action_id)
+
+
+def _part() -> BulkPart | None:
+    """Returns what the router gives this partition of the action; None for an action in one partition."""
+    part: BulkPart | None = request.environ.get(BULK_PART)
+    return part
 
 
 def _plan(body: schemas.BulkPreviewBody) -> Plan:

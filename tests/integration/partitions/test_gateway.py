@@ -166,19 +166,6 @@ def test_counts_add_up(routed: Routed) -> None:
     assert (preview["count"], len(preview["sample"])) == (6, 6)
 
 
-def test_a_bulk_action_is_started_in_each_partition(routed: Routed) -> None:
-    for number in range(3):
-        routed.submit_to(number)
-    answer = routed.post("/bulk-actions", {"action": "cancel", "filter": {"type": "process"}, "reason": "wrong"})
-    assert answer.status_code == 202
-    ids = [answer.json["action_id"], *answer.json["others"]]
-    assert answer.json["total"] == 3
-    assert sorted(map(place, ids)) == [0, 1, 2]
-    assert {each["action_id"] for each in routed.get("/bulk-actions")["items"]} == set(ids)
-    for each in ids:
-        assert routed.get(f"/bulk-actions/{each}")["total"] == 1
-
-
 def test_a_pause_reaches_all_or_none(routed: Routed) -> None:
     routed.submit()
     assert routed.post("/queues/normal/pause", {"reason": "stop"}).json["paused"]

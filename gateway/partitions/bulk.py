@@ -1,0 +1,157 @@
+"""Bulk actions over all partitions, as one: each partition has a part of it, whose id differs in the mark only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from taskqueue.gateway.http.parts import BULK_PART, PART, BulkPart
+from taskqueue.gateway.partitions import merging
+from taskqueue.shared.domain.partition import mark_of_partition, sibling
+from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
+
+if TYPE_CHECKING:
+    from taskqueue.gateway.partitions.members import Answer, Environ, Member
+    from taskqueue.gateway.partitions.router import Call, Router
+
+_PREVIEWED = ("action", "filter", "task_ids", "to")
+Bodies = Mapping["Member", bytes]
+About = Callable[["Member"], "Environ"]
+"""Returns what the app of a partition is told about a request."""
+
+
+# --- beginning ---
+
+
+def preview(router: Router, call: Call) -> Answer:
+    """Returns how many tasks of all partitions an action would process."""
+    answers = _ask(call, _bodies(router, call))
+    bad = next((each for each in answers if not each.well and not each.is_away), None)
+    return bad or router.combined(answers, merging.preview)
+
+
+def begin(router: Router, call: Call) -> Answer:
+    """Begins an action in every partition."""
+    return _begin(router, call, lambda body: {name: body[name] for name in _PREVIEWED if name in body})
+
+
+def empty(router: Router, call: Call) -> Answer:
+    """Begins to cancel the waiting tasks of a queue in every partition."""
+    return _begin(router, call, lambda _: {"action": "cancel", "filter": {"queue": call.match["name"]}})
+
+
+def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answer:
+    """Begins the parts of an action; `previewed` returns the body of a preview of it."""
+    router.demand_all(call)
+    bodies = _bodies(router, call)
+    tasks = {member.number: _count(member, call, previewed(_object(body))) for member, body in bodies.items()}
+    action_id = token_hex(8)
+    answers = _ask(
+        call, bodies, lambda member: {BULK_PART: BulkPart(action_id=action_id, number=member.number, tasks=tasks)}
+    )
+    return _begun(router, answers)
+
+
+def _begun(router: Router, answers: list[Answer]) -> Answer:
+    """Returns the action out of its parts; a partition that has gone away meanwhile is named."""
+    refused = next((each for each in answers if not each.well and not each.is_away), None)
+    return refused or router.combined(answers, merging.bulk_action)
+
+
+def _bodies(router: Router, call: Call) -> Bodies:
+    """Returns the body for each partition: with the ids of its own tasks, else as it was sent."""
+    sent = router.body(call)
+    body = _object(sent)
+    ids = body.get("task_ids")
+    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or not ids:
+        return dict.fromkeys(router.members.answering() or [router.members.first], sent)
+    own: dict[Member, list[str]] = {}
+    for each in ids:
+        own.setdefault(router.locate(each), []).append(each)
+    return {member: json.dumps({**body, "task_ids": some}).encode() for member, some in own.items()}
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a body; an empty one for what is none, about which the apps say what is wrong."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _count(member: Member, call: Call, body: Any) -> int:
+    """Returns how many tasks a partition has for an action; 0 where it does not say."""
+    environ = {**call.environ, "PATH_INFO": "/bulk-actions/preview"}
+    answer = member.call(environ, json.dumps(body).encode(), {PART: 1})
+    return int(answer.document["count"]) if answer.well else 0
+
+
+# --- looking at it, and changing it ---
+
+
+def show(router: Router, call: Call) -> Answer | Member:
+    """Shows an action with the progress of all of its parts."""
+    parts = _ask_parts(router, call)
+    return router.combined(parts, merging.bulk_action) if parts else router.locate(call.match["id"])
+
+
+def change(router: Router, call: Call) -> Answer | Member:
+    """Pauses, resumes or aborts the parts of an action that have not ended.
+
+    Raises Refusal where a partition is away, after the change in the others; it may be repeated.
+    """
+    parts = _ask_parts(router, call)
+    if not any(each.well for each in parts):
+        return parts[0] if parts else router.locate(call.match["id"])
+    if away := router.away(parts):
+        text = f"partition {', '.join(map(str, away))} does not answer; the others have made this change: repeat it"
+        raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+    return router.combined(_look(router, call), merging.bulk_action)
+
+
+def undo(router: Router, call: Call) -> Answer | Member:
+    """Begins an action that undoes all parts of one that has ended. Raises Refusal while a part is open."""
+    router.demand_all(call)
+    parts = _look(router, call)
+    if not parts:
+        return router.locate(call.match["id"])
+    if is_open := [each for each in parts if each.well and each.document["ended_at"] is None]:
+        router.members.first.authenticate(call.environ, Scope.OPERATE)
+        text = f"the bulk action is {is_open[0].document['status']}: abort it first"
+        raise Refusal(refusals.CONFLICT, text)
+    action_id = token_hex(8)
+    begun = _ask_parts(router, call, lambda member: {BULK_PART: BulkPart(action_id=action_id, number=member.number)})
+    return _begun(router, begun)
+
+
+def _look(router: Router, call: Call) -> list[Answer]:
+    """Returns the parts of an action."""
+    return _ask_parts(router, replace(call, environ={**call.environ, "REQUEST_METHOD": "GET"}))
+
+
+def _ask_parts(router: Router, call: Call, about: About = lambda _: {}) -> list[Answer]:
+    """Sends a request to the partitions that may have a part of an action; returns the answers of those that have."""
+    own = router.locate(call.match["id"])
+    what = call.environ["PATH_INFO"][call.match.end("id") :] if call.method == "POST" else ""
+
+    def of_part(member: Member) -> Environ:
+        action_id = sibling(call.match["id"], mark_of_partition(member.number))
+        return {"PATH_INFO": f"/bulk-actions/{action_id}{what}", **about(member)}
+
+    members = dict.fromkeys([own, *router.members.answering()], b"")
+    return [each for each in _ask(call, members, of_part) if each.status != 404]
+
+
+def _ask(call: Call, bodies: Bodies, about: About = lambda _: {}) -> list[Answer]:
+    """Sends a request to partitions; it is counted and audited by the first of them, and where it was refused again."""
+    answers: list[Answer] = []
+    for member, body in bodies.items():
+        done = any(each.well for each in answers)
+        answers.append(member.call(call.environ, body, {PART: int(done), **about(member)}))
+    return answers

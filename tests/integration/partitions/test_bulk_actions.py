@@ -1,0 +1,209 @@
+"""Bulk actions over three partitions, which are shown and changed as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from taskqueue.gateway.partitions.members import Answer
+from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from taskqueue.shared.stores.dead_letters import DeadLetters
+from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.tasks import Filter, Records
+from tests.integration.partitions.conftest import Routed
+
+CANCEL = {"action": "cancel", "filter": {"type": "process"}}
+
+
+def place(said: str) -> int:
+    return partition_of_id(said) or 0
+
+
+def actions(routed: Routed, number: int) -> BulkActions:
+    scripts = routed.scripts[number]
+    records = Records(scripts, Queues.of(scripts, routed.settings).register)
+    return BulkActions(scripts, DeadLetters(scripts, records))
+
+
+def carry_out(routed: Routed, *numbers: int) -> None:
+    """Carries out what is open in these partitions."""
+    for number in numbers:
+        own = actions(routed, number)
+        for each in own.unfinished():
+            while own.step(each, 100)[1]:
+                pass
+
+
+def fill(routed: Routed, *counts: int) -> list[str]:
+    return [routed.submit_to(number) for number, count in enumerate(counts) for _ in range(count)]
+
+
+def begun(routed: Routed, body: dict[str, Any]) -> dict[str, Any]:
+    answer = routed.post("/bulk-actions", body)
+    assert answer.status_code == 202, answer.text
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def test_one_request_begins_one_action_over_all_partitions(routed: Routed) -> None:
+    tasks = fill(routed, 3, 1, 2)
+    action = begun(routed, {**CANCEL, "reason": "wrong"})
+    assert (action["total"], action["done"], action["status"], action["exact"]) == (6, 0, "running", True)
+    assert [each["action_id"] for each in routed.get("/bulk-actions")["items"]] == [action["action_id"]]
+    carry_out(routed, 0, 2)
+    shown = routed.get(f"/bulk-actions/{action['action_id']}")
+    assert (shown["total"], shown["done"], shown["status"], shown["ended_at"]) == (6, 5, "running", None)
+    carry_out(routed, 1)
+    shown = routed.get(f"/bulk-actions/{action['action_id']}")
+    assert (shown["done"], shown["status"]) == (6, "finished")
+    assert shown["ended_at"] is not None
+    assert {routed.get(f"/tasks/{each}")["status"] for each in tasks} == {"cancelled"}
+
+
+def test_the_id_of_each_part_shows_the_whole(routed: Routed) -> None:
+    fill(routed, 1, 1, 1)
+    begun(routed, CANCEL)
+    ids = [actions(routed, number).all()[0][0].id for number in range(3)]
+    assert [place(each) for each in ids] == [0, 1, 2]
+    for each in ids:
+        shown = routed.get(f"/bulk-actions/{each}")
+        assert (shown["action_id"], shown["total"]) == (each, 3)
+
+
+def test_the_rate_is_that_of_all_partitions(routed: Routed) -> None:
+    fill(routed, 6, 3, 0)
+    action = begun(routed, {**CANCEL, "rate": 90})
+    assert action["rate"] == 90
+    assert [actions(routed, number).all()[0][0].rate for number in range(3)] == [59, 30, 1]
+
+
+def test_the_canary_is_that_of_all_partitions(routed: Routed) -> None:
+    body = {"action": "retry", "filter": {"type": "process"}, "canary": 9}
+    action = begun(routed, body)
+    assert (action["canary"], action["success"]) == (9, 95)
+    assert [actions(routed, number).all()[0][0].canary for number in range(3)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 5001}, {"rate": 0}, {"canary": 3}, {"nonsense": 1}, {"task_ids": ["a"]}])
+def test_what_is_wrong_begins_nothing(routed: Routed, wrong: dict[str, Any]) -> None:
+    fill(routed, 1, 1, 1)
+    assert routed.post("/bulk-actions", {**CANCEL, **wrong}).status_code == 422
+    assert routed.post("/bulk-actions", []).status_code == 422
+    assert routed.http.post("/bulk-actions", data=b"{", content_type="application/json").status_code in (400, 422)
+    assert routed.get("/bulk-actions")["items"] == []
+
+
+def test_named_tasks_are_processed_where_they_are(routed: Routed) -> None:
+    tasks = fill(routed, 1, 2, 2)
+    chosen = [tasks[0], tasks[1], tasks[3], tasks[4]]
+    body = {"action": "cancel", "task_ids": chosen}
+    assert routed.post("/bulk-actions/preview", body).json["count"] == 4
+    action = begun(routed, body)
+    assert action["total"] == 4
+    carry_out(routed, 0, 1, 2)
+    shown = routed.get(f"/bulk-actions/{action['action_id']}")
+    assert (shown["done"], shown["skipped"], shown["status"]) == (4, 0, "finished")
+    assert routed.get(f"/tasks/{tasks[2]}")["status"] == "pending"
+
+
+def test_an_action_is_paused_resumed_and_aborted_in_all_partitions(routed: Routed) -> None:
+    fill(routed, 1, 1, 1)
+    path = f"/bulk-actions/{begun(routed, CANCEL)['action_id']}"
+    paused = routed.post(f"{path}/pause")
+    assert (paused.status_code, paused.json["status"], paused.json["total"]) == (200, "paused", 3)
+    assert [actions(routed, number).all()[0][0].state for number in range(3)] == ["paused"] * 3
+    assert routed.post(f"{path}/resume").json["status"] == "running"
+    carry_out(routed, 1)
+    aborted = routed.post(f"{path}/abort")
+    assert (aborted.status_code, aborted.json["status"], aborted.json["done"]) == (200, "aborted", 1)
+    assert [actions(routed, number).all()[0][0].state for number in range(3)] == ["aborted", "finished", "aborted"]
+    assert routed.post(f"{path}/abort").status_code == 409
+    entries = [(each["what"], each["about"]) for each in routed.get("/audit?limit=100")["items"]]
+    names = ("aborted bulk action", "resumed bulk action", "paused bulk action", "started bulk action")
+    assert [what for what, _ in entries] == list(names), "each change is recorded once"
+    assert len({about for _, about in entries}) == 1
+
+
+def test_a_change_is_recorded_where_a_part_is_still_open(routed: Routed) -> None:
+    fill(routed, 1, 1, 1)
+    path = f"/bulk-actions/{begun(routed, CANCEL)['action_id']}"
+    carry_out(routed, 0)
+    assert routed.post(f"{path}/pause").json["status"] == "paused"
+    assert [each["what"] for each in routed.get("/audit?limit=100")["items"]] == [
+        "paused bulk action",
+        "started bulk action",
+    ]
+
+
+def test_an_undo_restores_the_tasks_of_all_partitions(routed: Routed) -> None:
+    tasks = fill(routed, 1, 2, 1)
+    path = f"/bulk-actions/{begun(routed, CANCEL)['action_id']}"
+    carry_out(routed, 0, 1)
+    assert routed.post(f"{path}/undo").status_code == 409, "a part is still open"
+    assert len(routed.get("/bulk-actions")["items"]) == 1
+    carry_out(routed, 2)
+    undo = routed.post(f"{path}/undo")
+    assert (undo.status_code, undo.json["total"], undo.json["action"]) == (202, 4, "restore")
+    carry_out(routed, 0, 1, 2)
+    assert routed.get(undo.headers["Location"])["done"] == 4
+    assert {routed.get(f"/tasks/{each}")["status"] for each in tasks} == {"pending"}
+    assert routed.post(f"{undo.headers['Location']}/undo").status_code == 409, "a restoration cannot be undone"
+
+
+def test_a_queue_is_emptied_in_all_partitions(routed: Routed) -> None:
+    fill(routed, 2, 1, 1)
+    action = routed.post("/queues/normal/empty", {"rate": 40})
+    assert (action.status_code, action.json["total"], action.json["rate"]) == (202, 4, 40)
+    assert actions(routed, 0).all()[0][0].rate == 20
+    assert routed.post("/queues/nosuch/empty", {}).status_code == 404
+
+
+def test_nothing_begins_while_a_partition_is_away(routed: Routed) -> None:
+    fill(routed, 1, 1, 1)
+    routed.router.members.all[1].answers = False
+    answer = routed.post("/bulk-actions", CANCEL)
+    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
+    assert "partition 1" in answer.json["detail"]
+    routed.router.members.all[1].answers = True
+    assert routed.get("/bulk-actions")["items"] == []
+
+
+def test_what_answers_is_shown_and_changed_and_the_rest_is_named(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(routed, 1, 1, 1)
+    path = f"/bulk-actions/{begun(routed, CANCEL)['action_id']}"
+    away = routed.router.members.all[1]
+    away.answers = False
+    shown = routed.get(path)
+    assert (shown["total"], shown["unavailable_partitions"]) == (2, [1])
+    paused = routed.post(f"{path}/pause")
+    assert paused.status_code == 503
+    assert "partition 1" in paused.json["detail"]
+    assert [actions(routed, number).all()[0][0].state for number in range(3)] == ["paused", "running", "paused"]
+    away.answers = True
+    assert routed.post(f"{path}/pause").json["status"] == "paused"
+
+    monkeypatch.setattr(away, "call", lambda *_: Answer(1, 503, [], b"{}"))
+    assert routed.get(path)["unavailable_partitions"] == [1]
+
+
+def test_an_unknown_action_is_not_found(routed: Routed) -> None:
+    for said in ("0123456789abcdef", "nosuch"):
+        assert routed.http.get(f"/bulk-actions/{said}").status_code == 404
+        for change in ("pause", "resume", "abort", "undo"):
+            assert routed.post(f"/bulk-actions/{said}/{change}").status_code == 404
+
+
+def test_an_action_of_one_partition_is_shown_and_changed_there(routed: Routed) -> None:
+    """For actions from before the system had several partitions, or of the dashboard of one."""
+    own = actions(routed, 2)
+    routed.submit_to(2)
+
+    plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=Filter(type="process")))
+    path = f"/bulk-actions/{own.begin(plan, what='some', by='me', rate=5)}"
+    assert routed.get(path)["total"] == 1
+    assert routed.post(f"{path}/pause").json["status"] == "paused"
+    assert [each["what"] for each in routed.get("/audit?limit=100")["items"]] == ["paused bulk action"]
