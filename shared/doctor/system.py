@@ -49,6 +49,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     queues = Queues.of(scripts, settings).overview()
     return [
         data,
+        *_draining(redis),
         _quarantined(redis),
         _foreign(queues),
         *_workers(workers, unreadable, [queue.name for queue in queues], keys_of(redis)),
@@ -73,6 +74,16 @@ def _format(redis: Redis) -> Finding:
     if refusal:
         return wrong("data format", refusal, "see docs/operate/upgrade.md")
     return fine("data format", text(found))
+
+
+def _draining(redis: Redis) -> list[Finding]:
+    """Returns the finding of a partition that takes no new tasks, so that it is not forgotten like this."""
+    keys = keys_of(redis)
+    if not schema_version.is_draining(redis.get(keys.FORMAT)):
+        return []
+    stored = redis.zcard(keys.TASKS)
+    said = f"this partition is draining: it stores {stored} task{'s' * (stored != 1)} and takes no new ones"
+    return [doubtful("draining", said, "remove it when it is empty, or activate it: taskqueue partitions")]
 
 
 def _quarantined(redis: Redis) -> Finding:

@@ -19,6 +19,7 @@ from taskqueue.gateway.app import create_router
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.cli.partitions import _Command, set_state
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.doctor import Level, examine
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
@@ -647,3 +648,13 @@ def test_an_old_server_without_a_state_is_active(routed: Routed) -> None:
     assert scripts.redis.get(scripts.keys.FORMAT) == f"{FORMAT} draining".encode()
     assert not set_state(scripts.redis, "draining")
     assert set_state(scripts.redis, "active")
+
+
+def test_the_doctor_reports_a_draining_partition(routed: Routed) -> None:
+    own = routed.settings.partitions[0]
+    redis = routed.scripts[0].redis
+    assert not [each for each in examine(own, redis) if each.check == "draining"]
+    routed.submit_to(0)
+    set_state(redis, "draining")
+    [found] = [each for each in examine(own, redis) if each.check == "draining"]
+    assert (found.level, "stores 1 task and" in found.seen) == (Level.WARNING, True)
