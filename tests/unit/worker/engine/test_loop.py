@@ -318,6 +318,21 @@ def test_an_outage_loses_nothing_and_is_tried_again_after_a_pause(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+def test_the_first_sync_after_an_outage_asks_for_the_leases_of_all_tasks(scene: Scene) -> None:
+    """A Redis that was killed can have forgotten claims; their tasks run beside others that it lets start."""
+    scene.starts(claimed("a"))
+    began, extended = scene.time(), len(scene.session.extended)
+    scene.session.answers.append(StoreUnavailable("away"))
+    scene.claims.work_likely = True
+    for _ in range(50):
+        scene.engine.step()
+        if len(scene.session.extended) > extended:
+            break
+    assert scene.metrics.errors["redis"] == 1
+    assert [task.id for task in scene.session.extended[-1]] == [b"a"]
+    assert scene.time() - began < scene.session.lease / 6
+
+
 def test_a_corrupt_record_holds_up_no_other_outcome_and_no_lease(scene: Scene) -> None:
     scene.starts(claimed("a"))
     scene.session.answers.append(ResponseError("WRONGTYPE"))
