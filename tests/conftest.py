@@ -51,12 +51,9 @@ def fork_servers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
     """A server in a folder of its own; it may be stopped, killed and started again, and must be left running."""
-    if one_slot.PREFIX:
-        with one_slot.node(tmp_path_factory.mktemp("redis")) as node:
-            yield node
-        return
+    folder = tmp_path_factory.mktemp("redis")
     try:
-        server = guarded_server(tmp_path_factory.mktemp("redis"))
+        server = one_slot.node(folder) if one_slot.PREFIX else guarded_server(folder)
     except SettingsError as error:
         # At a desk the other tests are still worth running; in CI a skipped promise would look like a kept one.
         if os.environ.get("CI") == "true":
@@ -69,7 +66,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
     """The server's address for the parts of the product, which are let do what they need and nothing else."""
-    return one_slot.url_of(redis_server) if one_slot.PREFIX else url_of_user(redis_server)
+    return url_of_user(redis_server)
 
 
 @pytest.fixture
