@@ -34,6 +34,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which files are begun: those that wait for minutes, so that nothing is left to wait with them in the
     end, then those with most tests."""
+    if one_slot.PREFIX:
+        for item in items:
+            if why := one_slot.why_not(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason=why))
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.get_closest_marker("begins_first") is None, -sizes[item.path]))
 
@@ -73,10 +77,6 @@ def redis_url(redis_server: EmbeddedRedis) -> str:
 def redis_client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
     """A client of an empty database; answers are bytes, as in the product."""
     redis_server.start()  # a test that failed half-way may have left it stopped
-    with (
-        one_slot.client_of(redis_server)
-        if one_slot.PREFIX
-        else redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2)
-    ) as client:
+    with one_slot.client_of(redis_server) as client:
         client.flushall()
         yield client

@@ -7,12 +7,14 @@ its keys behind the prefix too.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from redis import Connection, ConnectionPool, Redis
 from redis.crc import key_slot
 
+from taskqueue.shared.config.redis_address import completed
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import free_port, wait_until
 from tests.support.least_privilege import guarded_server
@@ -27,6 +29,18 @@ _OPTIONS = {
     "cluster-config-file": "nodes.conf",
     "cluster-require-full-coverage": "no",
 }
+
+NOT_APPLYING = {
+    "rq_jobs/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
+    r"rq_jobs/.*\[2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
+    "rq_jobs/test_rq_3.*(with_rq_key_prefix|uses_the_key_prefix|other_keys_than)": "it has prefixes of its own",
+}
+"""Tests that do not apply: a pattern in their names below tests/integration, and why."""
+
+
+def why_not(test: str) -> str | None:
+    """Why a test does not apply to such a node; None for one that does."""
+    return next((why for pattern, why in NOT_APPLYING.items() if re.search(f"integration/{pattern}", test)), None)
 
 
 class Node(EmbeddedRedis):
@@ -57,9 +71,18 @@ def node(folder: Path) -> EmbeddedRedis:
     return guarded_server(folder, kind=Node, prefix=NODE_PREFIX)
 
 
+def url_of(server: EmbeddedRedis) -> str:
+    """The address of a server for its administrator, with the prefix of a node."""
+    return completed(server.url, key_prefix=_prefix_of(server))
+
+
 def client_of(server: EmbeddedRedis) -> Redis:
-    """A client that the stores read the prefix from."""
-    pool = ConnectionPool.from_url(
-        server.url, connection_class=_Prefixed, key_prefix=NODE_PREFIX, socket_timeout=5, protocol=2
-    )
-    return Redis(connection_pool=pool)
+    """A client of the administrator, from which the stores read the prefix of a node; answers are bytes."""
+    options: dict[str, Any] = {"socket_timeout": 5, "protocol": 2}
+    if prefix := _prefix_of(server):
+        options |= {"connection_class": _Prefixed, "key_prefix": prefix}
+    return Redis(connection_pool=ConnectionPool.from_url(server.url, **options))
+
+
+def _prefix_of(server: EmbeddedRedis) -> str:
+    return server.key_prefix if isinstance(server, Node) else ""
