@@ -34,6 +34,7 @@ NOT_APPLYING = {
     "rq_jobs/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
     r"rq_jobs/.*\[2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
     "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
+    "local/test_start.*folder_of_another_version": "it starts a plain server",
     "redis/test_key_prefix": "its systems have other prefixes",
     "submission/test_queue.*a_prefix_separates_systems": "its systems have other prefixes",
     "rq_jobs/test_rq_3.*(with_rq_key_prefix|uses_the_key_prefix|other_keys_than)": "its systems have other prefixes",

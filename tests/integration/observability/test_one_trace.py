@@ -238,7 +238,8 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
     system.start_worker()
     on_reply: list[str | None] = []
     with _listener(on_reply) as address:
-        task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", "redis_url": system.url})
+        own = {"redis_url": system.url.partition("?")[0], "key": f"{keys.prefix}taskqueue:calls"}
+        task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", **own})
         system.ended(task_id)
         attempt = the_one(collector.wait_for("process calls"))
         calls = collector.wait_for("GET", 3)
@@ -251,7 +252,7 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
 
         on_reply.clear()
         unsampled = {"traceparent": f"00-{TRACE}-{CALLER}-00"}
-        about = {"type": "calls", "data": {"url": address, "redis_url": system.url}}
+        about = {"type": "calls", "data": {"url": address, **own}}
         quiet = http.post("/tasks", json=about, headers=unsampled).json()["task_id"]
         assert system.ended(quiet).attempts[0].spans == ()
         assert [header and header.split("-")[1::2] for header in on_reply] == [[TRACE, "00"]] * 3, "not to be sampled"
