@@ -75,14 +75,20 @@ def node(folder: Path) -> EmbeddedRedis:
     return guarded_server(folder, kind=Node, prefix=NODE_PREFIX)
 
 
+def own_server(folder: Path) -> EmbeddedRedis:
+    """A server for one test, without the users: a node, where the tests run on one."""
+    kind = Node if PREFIX else EmbeddedRedis
+    return kind(data_dir=folder, port=free_port(), options={})
+
+
 def url_of(server: EmbeddedRedis) -> str:
     """The address of a server for its administrator, with the prefix of a node."""
     return completed(server.url, key_prefix=_prefix_of(server))
 
 
-def client_of(server: EmbeddedRedis) -> Redis:
+def client_of(server: EmbeddedRedis, *, timeout: float = 5) -> Redis:
     """A client of the administrator, from which the stores read the prefix of a node; answers are bytes."""
-    options: dict[str, Any] = {"socket_timeout": 5, "protocol": 2}
+    options: dict[str, Any] = {"socket_timeout": timeout, "protocol": 2}
     if prefix := _prefix_of(server):
         options |= {"connection_class": _Prefixed, "key_prefix": prefix}
     return Redis(connection_pool=ConnectionPool.from_url(server.url, **options))
