@@ -35,6 +35,7 @@ NOT_APPLYING = {
     r"rq_jobs/.*\[2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
     "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
     r"housekeeping/test_alerts.*\[TaskQueueRedisReadOnly\]": "a node of a cluster becomes no replica by REPLICAOF",
+    "housekeeping/test_schedules.*rq_schedulers_own_list": "the keys of rq-scheduler have no prefix",
     "local/test_start.*folder_of_another_version": "it starts a plain server",
     "redis/test_key_prefix": "its systems have other prefixes",
     "redis/test_troubles.*replica_is_reported": "a node of a cluster becomes no replica by REPLICAOF",
