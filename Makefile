@@ -84,8 +84,10 @@ PARTITIONS ?= 1
 chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1 PARTITIONS=3
 	$(PY) -m tests.labs.$(if $(filter 1,$(PARTITIONS)),faults,partitions --partitions $(PARTITIONS)) --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
 
-test-cluster: $(VENV)/.dev ## run the tests of partitions on a Redis Cluster of three masters and three replicas
+# The other tests of parts and scripts run on one node, where a key outside the slot of the system's prefix fails.
+test-cluster: $(VENV)/.dev ## run the tests of partitions on a Redis Cluster, and the other integration tests on one node
 	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/integration/partitions $(ARGS)
+	TEST_ONE_SLOT=1 $(PYTEST) tests/integration --ignore=tests/integration/partitions $(ARGS)
 
 # ROUNDS is the number of measurements of each kind.
 ROUNDS ?= 5

@@ -34,6 +34,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which files are begun: those that wait for minutes, so that nothing is left to wait with them in the
     end, then those with most tests."""
+    if one_slot.PREFIX:
+        for item in items:
+            if why := one_slot.why_not(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason=why))
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.get_closest_marker("begins_first") is None, -sizes[item.path]))
 
@@ -51,12 +55,9 @@ def fork_servers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
     """A server in a folder of its own; it may be stopped, killed and started again, and must be left running."""
-    if one_slot.PREFIX:
-        with one_slot.node(tmp_path_factory.mktemp("redis")) as node:
-            yield node
-        return
+    folder = tmp_path_factory.mktemp("redis")
     try:
-        server = guarded_server(tmp_path_factory.mktemp("redis"))
+        server = one_slot.node(folder) if one_slot.PREFIX else guarded_server(folder)
     except SettingsError as error:
         # At a desk the other tests are still worth running; in CI a skipped promise would look like a kept one.
         if os.environ.get("CI") == "true":
@@ -69,17 +70,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
     """The server's address for the parts of the product, which are let do what they need and nothing else."""
-    return one_slot.url_of(redis_server) if one_slot.PREFIX else url_of_user(redis_server)
+    return url_of_user(redis_server)
 
 
 @pytest.fixture
 def redis_client(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
     """A client of an empty database; answers are bytes, as in the product."""
     redis_server.start()  # a test that failed half-way may have left it stopped
-    with (
-        one_slot.client_of(redis_server)
-        if one_slot.PREFIX
-        else redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2)
-    ) as client:
+    with one_slot.client_of(redis_server) as client:
         client.flushall()
         yield client

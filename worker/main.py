@@ -57,7 +57,7 @@ def main() -> int:
     """`taskqueue worker`."""
     settings = load_or_exit()
     if settings.rq_queues:
-        name_rq_keys(settings.key_prefix)
+        name_rq_keys(settings.rq_key_prefix)
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure(
         "worker",

@@ -134,6 +134,11 @@ def completed(url: str, *, username: str = "", password: str = "", **options: st
     return f"{url}{'&' if parts.query else '?'}{urlencode(more)}" if more else url
 
 
+def key_prefix_of(url: str) -> str:
+    """Returns the prefix of all keys behind an address, or ""."""
+    return _key_prefix(_split(url))
+
+
 def without_password(url: str) -> str:
     """Returns the address without its password and options, but with its prefix of keys, for display."""
     parts = _split(url)

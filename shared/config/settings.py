@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from taskqueue.shared.config.redis_address import completed, partitions_of_cluster, without_password
+from taskqueue.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
 from taskqueue.shared.config.values import (
     Choices,
     Executors,
@@ -820,6 +820,12 @@ class Settings(BaseModel):
     def adopted_queues(self) -> dict[str, str]:
         """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs."""
         return {name: name if name in self.queues else self.default_priority for name in self.rq_queues}
+
+    @property
+    def rq_key_prefix(self) -> str:
+        """Returns the prefix of the keys of RQ programs: that of the first partition, which has their jobs."""
+        first = self.partitions.get(0)
+        return key_prefix_of(first.store_url) if first else self.key_prefix
 
     def webhook_keys(self) -> tuple[bytes, ...]:
         """Returns the keys that sign webhooks."""

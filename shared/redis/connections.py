@@ -53,6 +53,8 @@ else:
 
 _NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
 """Error codes of a server that is not, or no longer, the primary; or that is busy with another script."""
+_NOT_NOW_IN_A_SCRIPT = ("non local key", "cluster is down")
+"""What a command in a script is answered, without a code, by a node that does not serve its slot."""
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _LISTENS = 60.0
@@ -144,7 +146,8 @@ def _means_not_now(error: ResponseError) -> bool:
         return True
     message = str(error)
     code = error.status_code or message.partition(" ")[0]
-    return code in _NOT_NOW or "non local key" in message or any(f"-{word} " in message for word in _NOT_NOW)
+    from_a_script = any(text in message for text in _NOT_NOW_IN_A_SCRIPT)
+    return code in _NOT_NOW or from_a_script or any(f"-{word} " in message for word in _NOT_NOW)
 
 
 def _agree_on_format(connection: _Guarded, key: str) -> None:

@@ -29,8 +29,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from redis import Redis
-
 from taskqueue import (
     GiveUp,
     RetryLater,
@@ -530,7 +528,7 @@ def own_spans() -> None:
 
 
 @task("calls")
-def calls(url: str, redis_url: str) -> None:
+def calls(url: str, redis_url: str, key: str) -> None:
     """Calls a neighbour by each of the usual clients, and asks Redis for something."""
     import urllib.request
 
@@ -542,23 +540,26 @@ def calls(url: str, redis_url: str) -> None:
     urllib.request.urlopen(url, timeout=5).close()
     httpx.get(url, timeout=5)
     with Redis.from_url(redis_url) as redis:
-        redis.strlen("taskqueue:calls")
+        redis.strlen(key)
 
 
 @task("measured")
 def measured(name: str, seconds: float = 0.02) -> None:
     """Tells how many of its kind run at this moment, and when it started."""
+    from taskqueue.shared.redis.client import connect, keys_of
+
     me = f"{os.getppid()}:{os.getpid()}:{current_task().id}"
-    with Redis.from_url(os.environ["REDIS_URL"]) as redis:
+    with connect(os.environ["REDIS_URL"]) as redis:
+        measures = f"{keys_of(redis).prefix}taskqueue:measured:{name}"
         now, us = redis.time()
         pipeline = redis.pipeline(transaction=True)
-        pipeline.sadd(f"taskqueue:measured:{name}:now", me)
-        pipeline.scard(f"taskqueue:measured:{name}:now")
+        pipeline.sadd(f"{measures}:now", me)
+        pipeline.scard(f"{measures}:now")
         _, running = pipeline.execute()
-        redis.rpush(f"taskqueue:measured:{name}:counts", running)
-        redis.rpush(f"taskqueue:measured:{name}:starts", now + us / 1_000_000)
+        redis.rpush(f"{measures}:counts", running)
+        redis.rpush(f"{measures}:starts", now + us / 1_000_000)
         time.sleep(seconds)
-        redis.srem(f"taskqueue:measured:{name}:now", me)
+        redis.srem(f"{measures}:now", me)
 
 
 @task("mutter")

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
+from taskqueue.shared.config.redis_address import completed
 from taskqueue.shared.local.data_folder import write_secret
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary
 from tests.support.harness import free_port
@@ -23,23 +24,28 @@ def rules(name: str = "redis-acl.conf") -> list[str]:
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 
-def rules_with_prefix(prefix: str) -> list[str]:
+def rules_with_prefix(prefix: str, name: str = "redis-acl.conf") -> list[str]:
     """The list for a system whose keys have this prefix."""
-    return [f"{rule[0]}{prefix}:{rule[1:]}" if rule[0] in "~&" else rule for rule in rules()]
+    return [f"{rule[0]}{prefix}:{rule[1:]}" if prefix and rule[0] in "~&" else rule for rule in rules(name)]
 
 
 def guarded_server(
-    folder: Path, binary: ServerBinary | None = None, granted: Sequence[str] | None = None
+    folder: Path,
+    binary: ServerBinary | None = None,
+    granted: Sequence[str] | None = None,
+    *,
+    kind: type[EmbeddedRedis] = EmbeddedRedis,
+    prefix: str = "",
 ) -> EmbeddedRedis:
     """A server with an administrator, whose address is `url`, and those users; `granted` instead of the list."""
     file = folder / "users.acl"
     options = {"aclfile": str(file)}
-    server = EmbeddedRedis(data_dir=folder, port=free_port(), options=options, server=binary)
+    server = kind(data_dir=folder, port=free_port(), options=options, server=binary)
     server.folder.create()
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",
-        f"user {USER} on #{_digest(PASSWORD)} {' '.join(granted or rules())}",
-        f"user {SUBMITTER} on #{_digest(PASSWORD)} {' '.join(rules('redis-acl-submit.conf'))}",
+        f"user {USER} on #{_digest(PASSWORD)} {' '.join(granted or rules_with_prefix(prefix))}",
+        f"user {SUBMITTER} on #{_digest(PASSWORD)} {' '.join(rules_with_prefix(prefix, 'redis-acl-submit.conf'))}",
     )
     write_secret(file, "\n".join(people) + "\n")
     return server
@@ -47,7 +53,8 @@ def guarded_server(
 
 def url_of_user(server: EmbeddedRedis, user: str = USER) -> str:
     """The address for the parts of the product, or for a program that only submits."""
-    return f"redis://{user}:{quote(PASSWORD)}@127.0.0.1:{server.port}/0"
+    address = f"redis://{user}:{quote(PASSWORD)}@127.0.0.1:{server.port}/0"
+    return completed(address, key_prefix=getattr(server, "key_prefix", ""))
 
 
 def _digest(password: str) -> str:

@@ -102,7 +102,7 @@ def running_cluster(folder: Path, *, replicas: bool = True) -> Iterator[Cluster]
         )
         for at, client in enumerate(clients[NODES:]):
             client.execute_command("CLUSTER", "REPLICATE", _own_id(clients[at]))
-        wait_until(lambda: all(_state(each) == "ok" for each in clients), "the cluster is well")
+        wait_until(lambda: all(is_well(each) for each in clients), "the cluster is well")
         if replicas:
             wait_until(lambda: all(_linked(each) for each in clients[NODES:]), "the replicas follow")
         time.sleep(0.2)
@@ -119,11 +119,12 @@ def _own_id(client: Redis) -> str:
     return next(line.split()[0] for line in _nodes(client).splitlines() if "myself" in line)
 
 
-def _state(client: Redis) -> str:
+def is_well(client: Redis) -> bool:
+    """Tells whether all slots are served, as this node sees it."""
     said = client.execute_command("CLUSTER", "INFO")
     if isinstance(said, dict):
-        return str(said.get("cluster_state"))
-    return "ok" if b"cluster_state:ok" in said else "fail"
+        return bool(said.get("cluster_state") == "ok")
+    return b"cluster_state:ok" in said
 
 
 def _linked(client: Redis) -> bool:

@@ -10,6 +10,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
+from taskqueue.shared.config.redis_address import completed, key_prefix_of
+
 
 class SpanForwarder:
     """Passes bytes between one part and the server, in a thread of its own."""
@@ -39,7 +41,8 @@ class SpanForwarder:
     def url(self) -> str:
         """The server's address, by way of this relay."""
         user = f"{self.target.username or ''}:{self.target.password}@" if self.target.password else ""
-        return f"redis://{user}{self.host}:{self._listener.getsockname()[1]}/0"
+        address = f"redis://{user}{self.host}:{self._listener.getsockname()[1]}/0"
+        return completed(address, key_prefix=key_prefix_of(self.target.geturl()))
 
     def heal(self) -> None:
         """As good as new."""

@@ -37,6 +37,11 @@ class Cart(dict[str, int]):
 CART = Cart()
 
 
+def own_key(name: str | int) -> str:
+    """Returns a key of the program."""
+    return f"{os.environ.get('RQ_KEY_PREFIX', 'rq')}:program:{name}"
+
+
 def add(a: int, b: int) -> int:
     return a + b
 
@@ -181,8 +186,8 @@ class ReprSerializer:
 
 
 def succeeded(job: Any, connection: Any, result: Any, *more: Any) -> None:
-    connection.rpush(f"rq:program:{job.id}", f"success {result}")
+    connection.rpush(own_key(job.id), f"success {result}")
 
 
 def failed(job: Any, connection: Any, kind: type[BaseException], value: BaseException, traceback: Any) -> None:
-    connection.rpush(f"rq:program:{job.id}", f"failure {kind.__name__} {value}")
+    connection.rpush(own_key(job.id), f"failure {kind.__name__} {value}")

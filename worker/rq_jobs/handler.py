@@ -30,7 +30,7 @@ _NOT_AGAIN = frozenset(
     each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)
 )
 """SCHEDULED: RQ put the job back for a later retry before the executor died; it is a task of its own when it is due."""
-_KEY_PREFIX = load().key_prefix
+_KEY_PREFIX = load().rq_key_prefix
 if Job.key_for("") != with_prefix(_KEY_PREFIX).rq_job(""):
     raise HandlerError(f"RQ {VERSION} has no RQ_KEY_PREFIX: RQ_QUEUES with KEY_PREFIX={_KEY_PREFIX} needs RQ 3.0")
 _WRITTEN = b"-"

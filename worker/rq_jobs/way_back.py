@@ -143,7 +143,7 @@ class WayBack:
 def main(arguments: Sequence[str] = ()) -> int:
     """Gives all jobs back, says what became of them, and returns 1 when something remains."""
     settings = load_or_exit()
-    name_rq_keys(settings.key_prefix)
+    name_rq_keys(settings.rq_key_prefix)
     with connect(settings.partitions[0].store_url, name="rq-return") as redis:
         way = WayBack(Scripts(redis))
         try:

@@ -9,10 +9,10 @@ from typing import cast
 from uuid import uuid4
 
 import pytest
-from redis import Redis
 
 from taskqueue.shared.client import Client, Unreachable
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support import one_slot
 from tests.support.blocking import BlockingClient
 from tests.support.harness import System, free_port, running_system, wait_until
 
@@ -45,9 +45,9 @@ def _answers(client: Client) -> bool:
 def running(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Everything up, for all tests of a module."""
     redis_server.start()
-    with Redis.from_url(redis_server.url, protocol=2) as redis:
+    with one_slot.client_of(redis_server) as redis:
         redis.flushall()
-        with running_system(redis, redis_server.url, tmp_path_factory.mktemp("client")) as system:
+        with running_system(redis, one_slot.url_of(redis_server), tmp_path_factory.mktemp("client")) as system:
             system.start_worker(WORKER_EXECUTORS="2")
             system.start_housekeeper()
             port = free_port()

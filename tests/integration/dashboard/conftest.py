@@ -22,6 +22,7 @@ from taskqueue.shared.domain import failure_fingerprint
 from taskqueue.shared.redis.client import connect
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, running_system
+from tests.support.keys import keys
 
 
 @pytest.fixture
@@ -108,5 +109,5 @@ def bury(
             record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": f"Trace\n{message}"}}
             report += [task[0], "spade", *ENDS["failed"], "0", json.dumps(record), json.dumps(about), b""]
         system.scripts.call("report", "digger", *report)
-        system.redis.delete("taskqueue:claim:digger")
+        system.redis.delete(keys.claim("digger"))
     return ids

@@ -16,6 +16,7 @@ from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import text
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
 USERS = f"vera:viewer:{HASH},anna:admin:{HASH}"
@@ -139,8 +140,8 @@ def test_a_new_role_or_password_ends_earlier_sessions(start: Start, changed: str
 
 def test_redis_holds_hashes_of_session_ids_that_end_by_themselves(start: Start, system: System) -> None:
     cookie = start(DASHBOARD_USERS=USERS, DASHBOARD_SESSION="600").sign_in("vera")
-    [key] = map(text, system.redis.keys("taskqueue:dashboard:session:*"))
-    assert re.fullmatch("taskqueue:dashboard:session:[0-9a-f]{64}", key)
+    [key] = map(text, system.redis.keys(keys.dashboard_session("*")))
+    assert re.fullmatch(re.escape(keys.dashboard_session("")) + "[0-9a-f]{64}", key)
     assert key.rpartition(":")[2] not in cookie
     assert 0 < system.redis.pttl(key) <= 600_000
 

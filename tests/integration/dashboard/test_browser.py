@@ -606,7 +606,8 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
     system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     wait_until(lambda: '"calls"' in _text(f"{site.gateway}/types"), "the type is known")
-    about = {"url": f"{site.gateway}/types?key=secret", "redis_url": system.url}
+    key = f"{keys.prefix}taskqueue:calls"
+    about = {"url": f"{site.gateway}/types?key=secret", "redis_url": system.url.partition("?")[0], "key": key}
     done = site.submit(type="calls", data=about)
     dead = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)
     for each in (done, dead):

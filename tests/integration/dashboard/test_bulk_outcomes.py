@@ -97,7 +97,7 @@ def _claim_and_fail(system: System) -> None:
     for row in system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3]:
         about = '{"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"}'
         system.scripts.call("report", "digger", row[0], "again", *ENDS["failed"], "0", "{}", about, b"")
-    system.redis.delete("taskqueue:claim:digger")
+    system.redis.delete(keys.claim("digger"))
 
 
 def test_two_that_follow_count_each_task_once(system: System, bulks: BulkActions) -> None:

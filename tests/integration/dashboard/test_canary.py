@@ -20,6 +20,7 @@ from taskqueue.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System
+from tests.support.keys import keys
 
 DEAD = Selection(wanted=Filter(state=TaskState.FAILED))
 ERROR = {"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"}
@@ -59,7 +60,7 @@ class Retry:
             kind, error = ("failed", json.dumps(ERROR)) if at < failed else ("completed", "")
             report += [row[0], self.id, *ENDS[kind], "0", "{}", error, "bnVsbA=="]
         scripts.call("report", "digger", *report)
-        self.system.redis.delete("taskqueue:claim:digger")
+        self.system.redis.delete(keys.claim("digger"))
 
 
 def test_the_others_follow_when_the_first_complete(system: System, browser: Browser) -> None:

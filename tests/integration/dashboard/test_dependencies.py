@@ -14,6 +14,7 @@ from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 
 def child(system: System, *parents: str, **options: Any) -> str:
@@ -144,6 +145,6 @@ def test_a_batch_that_is_not_there_is_a_page_too(browser: Browser, path: str) ->
 def test_damaged_ties_break_no_page(browser: Browser, system: System) -> None:
     waiting = child(system, system.submit("noop"))
     for value in ("nonsense", "[[1]]", json.dumps([["x", "maybe"]])):
-        system.redis.hset(f"rq:job:{waiting}", "parents", value)
+        system.redis.hset(keys.rq_job(waiting), "parents", value)
         browser.forget()
         assert "cannot be read" in browser.text(f"/tasks/{waiting}")

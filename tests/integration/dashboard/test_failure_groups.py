@@ -96,7 +96,7 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     assert (total, group.count) == (1, 5)
     system.dead_letters.purge_many([text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, -1)])
     assert FailureGroups(system.scripts).page(0, 50) == ([], 0)
-    left = [text(key) for key in system.redis.keys("taskqueue:failure-group*")]
+    left = [text(key) for key in system.redis.keys(f"{keys.prefix}taskqueue:failure-group*")]
     assert left == []
 
 

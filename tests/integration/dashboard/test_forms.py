@@ -21,6 +21,7 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 SCHEMA = {
     "type": "object",
@@ -62,7 +63,7 @@ def _fields(page: str) -> dict[str, Any]:
 
 
 def _tasks(system: System) -> list[Any]:
-    ids = [key.decode().rpartition(":")[2] for key in system.redis.scan_iter("rq:job:*")]
+    ids = [key.decode().rpartition(":")[2] for key in system.redis.scan_iter(keys.rq_job("*"))]
     return [system.records.get(each) for each in ids]
 
 
@@ -154,7 +155,7 @@ def test_a_copy_keeps_hidden_values_without_showing_them(
     assert copy.data == {**data, "order": 2}
     # What was copied is gone: the placeholders mean nothing any more.
     again = _form(browser, f"/tasks/new?from={first}")
-    system.redis.delete(f"rq:job:{first}")
+    system.redis.delete(keys.rq_job(first))
     browser.forget()
     assert browser.post("/tasks/submit", **again).status_code == 404
 

@@ -87,7 +87,7 @@ def test_a_worker_that_ends_in_order_is_never_lost(system: System, workers: Work
     worker.wait(30)
     now = workers.look()
     assert (now.live, now.lost, now.unreadable) == ([], [], [])
-    assert not system.redis.keys("taskqueue:worker*")
+    assert not system.redis.keys(f"{keys.prefix}taskqueue:worker*")
 
 
 def test_lost_workers_are_few_and_forgotten_after_a_week(system: System, workers: Workers) -> None:
@@ -102,7 +102,7 @@ def test_lost_workers_are_few_and_forgotten_after_a_week(system: System, workers
     kept = {f"new-{number:03}" for number in range(150 - LOST_MOST, 150)}
     assert set(map(text, system.redis.zrange(keys.LOST_WORKERS, 0, -1))) == kept
     assert set(map(text, system.redis.zrange(keys.REASSIGNED, 0, -1))) == kept
-    assert set(map(text, system.redis.keys("taskqueue:worker:*"))) == set(map(keys.worker, kept))
+    assert set(map(text, system.redis.keys(keys.worker("*")))) == set(map(keys.worker, kept))
 
 
 def test_names_and_heartbeats_that_no_worker_writes_are_moved_like_any_other(

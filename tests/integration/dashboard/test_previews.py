@@ -10,6 +10,7 @@ from taskqueue.dashboard.queries import PREVIEWED
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 SECRET = {"order": 17, "password": "s3cret", "customer": {"name": "Ada <b>", "token": "t0ken"}}
 
@@ -36,7 +37,7 @@ def test_a_row_does_not_read_large_data(browser: Browser, system: System) -> Non
 
 def test_data_that_cannot_be_read_is_left_out(browser: Browser, system: System) -> None:
     task = system.submit("any", '{"a": 1}')
-    system.redis.hset(f"rq:job:{task}", "data", "no call")
+    system.redis.hset(keys.rq_job(task), "data", "no call")
     assert task in browser.text("/tasks")
 
 

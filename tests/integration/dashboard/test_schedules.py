@@ -32,7 +32,7 @@ def test_the_last_runs_are_shown_with_their_outcomes(browser: Browser, system: S
         system.queues.cancel(each, "test")
     store.follow(FencingToken())
     for each in (gone, seen):
-        system.redis.delete(f"rq:job:{each}")
+        system.redis.delete(keys.rq_job(each))
     system.redis.zadd(keys.SCHEDULES_FOLLOWED, {"tick": 1})
     store.follow(FencingToken())
     page = browser.text("/schedules/tick")

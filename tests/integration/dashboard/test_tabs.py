@@ -19,6 +19,7 @@ from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
+from tests.support.keys import keys
 
 TABS = 200
 REFRESH = 5.0
@@ -123,7 +124,7 @@ def test_a_task_is_shown_as_it_was_two_seconds_ago_at_most(
     assert "It failed for good" in browser.text(f"/tasks/{task}")
     watch.now += 0.2
     assert "No worker is alive" in browser.text(f"/tasks/{task}")
-    system.redis.delete(f"rq:job:{task}")
+    system.redis.delete(keys.rq_job(task))
     watch.now += cache.FRESH + 0.1
     assert browser.get(f"/tasks/{task}").status_code == 404
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.client.conftest import Running, start_gateway
+from tests.support import one_slot
 from tests.support.harness import free_port, running_system
 
 SETTINGS = "tests.support.django_project.settings"
@@ -42,9 +42,11 @@ def running(
         "DJANGO_DATABASE": str(django_project),
         "TASK_MODULES": "taskqueue.django.handlers",
     }
-    with Redis.from_url(redis_server.url, protocol=2) as redis:
+    with one_slot.client_of(redis_server) as redis:
         redis.flushall()
-        with running_system(redis, redis_server.url, tmp_path_factory.mktemp("django"), **environment) as system:
+        with running_system(
+            redis, one_slot.url_of(redis_server), tmp_path_factory.mktemp("django"), **environment
+        ) as system:
             system.start_worker(WORKER_EXECUTORS="1", MAX_RETRIES="1")
             system.start_housekeeper()
             port = free_port()

@@ -19,6 +19,7 @@ from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start
+from tests.support import one_slot
 from tests.support.harness import System, running_system
 
 TYPES = (
@@ -74,8 +75,8 @@ def http(gateway: Gateway) -> FlaskClient:
 def lasting(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A gateway for all tests that leave it as it was."""
     redis_server.start()
-    redis = Redis.from_url(redis_server.url)
-    with redis, running_system(redis, redis_server.url, tmp_path_factory.mktemp("gateway")) as system:
+    redis = one_slot.client_of(redis_server)
+    with redis, running_system(redis, one_slot.url_of(redis_server), tmp_path_factory.mktemp("gateway")) as system:
         yield start(system)
 
 

@@ -110,7 +110,7 @@ def test_a_batch_is_bounded(gateway: Gateway) -> None:
     assert create(gateway, tasks=[0] * 10_001).status_code == 422
 
 
-@pytest.mark.parametrize("key", [keys.tasks_with_tag("bad"), "taskqueue:scheduled:normal", keys.TASKS])
+@pytest.mark.parametrize("key", [keys.tasks_with_tag("bad"), keys.scheduled("normal"), keys.TASKS])
 def test_a_batch_that_meets_a_damaged_key_counts_all_its_tasks(gateway: Gateway, key: str) -> None:
     gateway.redis.set(key, "a string")
     tasks = [task(), task(), task(tags=["bad"], delay=60), task(), task()]
@@ -520,7 +520,7 @@ def test_a_batch_goes_when_its_tasks_have_gone_and_it_is_old(gateway: Gateway) -
     assert maintenance.batch_prune(gateway.scripts, 0, day, 10) == 0, "it is young"
     assert maintenance.batch_prune(gateway.scripts, 0, 0, 10) == 1
     problem(gateway.http.get(f"/batches/{answer['batch_id']}"), 404, "not-found")
-    assert not gateway.redis.keys("taskqueue:batch*")
+    assert not gateway.redis.keys(f"{keys.prefix}taskqueue:batch*")
 
 
 def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway) -> None:

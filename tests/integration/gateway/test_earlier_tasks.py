@@ -17,6 +17,7 @@ from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
 from tests.integration.gateway.test_personal_keys import ALL, created
+from tests.support.keys import keys
 
 RENDERED = {"status": "completed", "tag": "rendered"}
 PUBLISH = {
@@ -109,7 +110,7 @@ def test_a_request_that_is_repeated_has_the_same_tasks(gateway: Gateway, monkeyp
     assert create(gateway, RENDERED, PUBLISH, headers=key).status_code == 503
     monkeypatch.setattr(BatchSubmission, "_store", store)
     rendered(gateway, 2)
-    gateway.redis.hset(gateway.redis.keys("taskqueue:idempotency:*")[0], "until", 0)
+    gateway.redis.hset(gateway.redis.keys(keys.idempotency("*"))[0], "until", 0)
     first = create(gateway, RENDERED, PUBLISH, headers=key)
     again = create(gateway, RENDERED, PUBLISH, headers=key)
     assert (first.json["accepted"], again.json) == (3, first.json)

@@ -16,7 +16,6 @@ from zlib import crc32
 
 import httpx
 import pytest
-import redis
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import CheckFunction, load_all_checks
@@ -30,6 +29,7 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import Webhook
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
+from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 from tests.support.receiver import SECRET
@@ -103,7 +103,7 @@ class Target:
 @pytest.fixture(scope="module")
 def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     redis_server.start()
-    with redis.Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as client:
+    with one_slot.client_of(redis_server) as client:
         client.flushall()
         folder = tmp_path_factory.mktemp("fuzz")
         with running_system(client, url_of_user(redis_server), folder, **PARTS) as system:

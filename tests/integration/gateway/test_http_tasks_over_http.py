@@ -9,6 +9,7 @@ from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.worker.handlers.registry import load
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 
 URL = "https://api.shop.example/orders"
 
@@ -49,7 +50,7 @@ def test_a_call_that_cannot_be_is_refused(gateway: Gateway, data: object, field:
     assert text in mistake["detail"]
     batch = gateway.http.post("/tasks/batch", json={"tasks": [{"type": "http", "data": data}]})
     assert mistake["detail"] in batch.text.replace("\\", "") or text in batch.text
-    assert not gateway.redis.exists("taskqueue:tasks")
+    assert not gateway.redis.exists(keys.TASKS)
 
 
 def test_a_schedule_of_forbidden_calls_is_refused(gateway: Gateway) -> None:

@@ -304,7 +304,7 @@ def test_a_batch_whose_follow_up_finds_a_full_queue_leaves_nothing_however_often
     for _ in range(30):
         problem(post(gateway.http, body, path="/tasks/batch"), 429, "queue-full")
     assert gateway.redis.zcard(keys.BATCHES) == 0
-    assert gateway.redis.keys("taskqueue:batch*") == []
+    assert gateway.redis.keys(f"{keys.prefix}taskqueue:batch*") == []
     gateway.http.delete(f"/tasks/{blocking}")
     assert post(gateway.http, body, path="/tasks/batch").status_code == 202
     assert gateway.redis.zcard(keys.BATCHES) == 1

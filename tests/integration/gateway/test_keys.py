@@ -492,7 +492,7 @@ def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis)
 def test_a_redis_writer_cannot_create_an_api_key(guarded: Gateway, redis_client: Redis) -> None:
     """Keys are in the settings: whatever stands in Redis under a key's name opens nothing."""
     key, text = new_key("intruder", [Scope.ADMIN])
-    for name in (keys.api_key(key.id), "taskqueue:api-keys", f"taskqueue:keys:{key.id}"):
+    for name in (keys.api_key(key.id), f"{keys.prefix}taskqueue:api-keys", f"{keys.prefix}taskqueue:keys:{key.id}"):
         redis_client.hset(
             name, mapping={"hash": key.digest, "line": key.line, "scopes": "admin", "client": "x", "used": "1"}
         )

@@ -13,6 +13,7 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
+from tests.support.keys import keys
 from tests.support.receiver import SECRET
 
 URL = "https://shop.example/hooks"
@@ -44,7 +45,7 @@ def test_a_webhook_that_cannot_be_is_refused(gateway: Gateway, webhook: object, 
     answer = gateway.http.post("/tasks", json={"type": "process", "data": 1, "webhook": webhook})
     [mistake] = problem(answer, 422, "invalid-request")["errors"]
     assert mistake["field"] == field or mistake["detail"]
-    assert not gateway.redis.exists("taskqueue:tasks")
+    assert not gateway.redis.exists(keys.TASKS)
 
 
 def test_without_secrets_there_are_no_webhooks(make_gateway: MakeGateway) -> None:
@@ -61,7 +62,7 @@ def test_a_client_cannot_submit_a_delivery(gateway: Gateway, path: str) -> None:
     forged = {"type": WEBHOOK_TYPE, "data": {"url": URL, "event": "completed"}}
     answer = gateway.http.post(path, json=forged if path == "/tasks" else {"tasks": [forged]})
     assert "unknown-task-type" in answer.text
-    assert not gateway.redis.exists("taskqueue:tasks")
+    assert not gateway.redis.exists(keys.TASKS)
     assert WEBHOOK_TYPE not in gateway.http.get("/types").text
 
 
@@ -81,7 +82,7 @@ def test_a_stored_schedule_of_webhooks_is_not_run_by_hand(gateway: Gateway) -> N
     forged = Schedule(name="forged", type=WEBHOOK_TYPE, queue="normal", interval=60)
     ScheduleStore(gateway.scripts).put(forged)
     problem(gateway.http.post("/schedules/forged/run"), 422, "unknown-task-type")
-    assert not gateway.redis.exists("taskqueue:tasks")
+    assert not gateway.redis.exists(keys.TASKS)
 
 
 def test_a_task_shows_its_deliveries_and_they_are_sent_again(gateway: Gateway) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from redis import Redis
 
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support import one_slot
 from tests.support.harness import ROOT, free_port, running_system, wait_until
 
 HERE = Path(__file__).resolve().parent
@@ -58,9 +58,9 @@ def gateway(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactor
     """The address of a running system."""
     redis_server.start()
     port = free_port()
-    with Redis.from_url(redis_server.url, protocol=2) as client:
+    with one_slot.client_of(redis_server) as client:
         client.flushall()
-        with running_system(client, redis_server.url, tmp_path_factory.mktemp("system")) as system:
+        with running_system(client, one_slot.url_of(redis_server), tmp_path_factory.mktemp("system")) as system:
             system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1")
             system.start_worker(WORKER_EXECUTORS="2")
             address = f"http://127.0.0.1:{port}"

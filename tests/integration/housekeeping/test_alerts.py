@@ -314,13 +314,18 @@ def test_each_rule_fires_once_and_resolves_under_its_fault(name: str, site: tupl
         assert (said.fired(fault.words), said.resolved(fault.words)) == ((1, 1), (1, 1))
 
 
+def _make_primary(redis: Redis) -> None:
+    if redis.info("replication")["role"] != "master":
+        redis.replicaof("NO", "ONE")
+
+
 @contextmanager
 def restoring(redis: Redis) -> Iterator[None]:
     """Redis has its settings again afterwards, whatever a test changed."""
     names = ("maxmemory", "maxmemory-policy", "appendonly")
     before = {name: str(redis.config_get(name)[name]) for name in names}
     with ExitStack() as stack:
-        stack.callback(redis.replicaof, "NO", "ONE")
+        stack.callback(_make_primary, redis)
         for name, value in before.items():
             stack.callback(redis.config_set, name, value)
         yield

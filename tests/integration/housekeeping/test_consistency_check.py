@@ -88,7 +88,7 @@ def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> N
     cancel(machine.scripts, submit(machine)[0], "unwanted")
     before = {
         key: set(machine.redis.zrange(key, 0, -1))
-        for key in map(text, machine.redis.keys("taskqueue:*"))
+        for key in map(text, machine.redis.keys(f"{keys.prefix}taskqueue:*"))
         if machine.redis.type(key) == b"zset"
     }
     machine.redis.delete(delete)
@@ -199,9 +199,9 @@ def test_a_batch_ends_although_a_record_is_corrupt(machine: Machine, field: str,
 
 
 def test_jobs_of_others_in_the_same_redis_are_left_alone(machine: Machine) -> None:
-    machine.redis.hset("rq:job:stranger", mapping={"data": "x", "status": "queued"})
+    machine.redis.hset(keys.rq_job("stranger"), mapping={"data": "x", "status": "queued"})
     assert check_consistency(machine) == {}
-    assert machine.redis.hgetall("rq:job:stranger") == {b"data": b"x", b"status": b"queued"}
+    assert machine.redis.hgetall(keys.rq_job("stranger")) == {b"data": b"x", b"status": b"queued"}
 
 
 def test_the_check_continues_where_it_stopped_in_bounded_rounds(machine: Machine) -> None:

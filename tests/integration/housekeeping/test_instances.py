@@ -10,6 +10,7 @@ from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.stores.locks import LockAdmin
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
 STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")
@@ -100,7 +101,7 @@ def test_a_housekeeper_alone_needs_no_locks(system: System) -> None:
     alone.start()
     wait_until(alone.leader, "it leads")
     wait_until(lambda: shows_gauges(alone.members[0].scrape()), "it shows gauges")
-    assert system.redis.keys("taskqueue:housekeeper:lock:*") == []
+    assert system.redis.keys(keys.lock("*")) == []
     alone.close()
 
 

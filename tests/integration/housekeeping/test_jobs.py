@@ -322,7 +322,7 @@ def test_gauges_are_the_leaders_alone(
     lead(leadership, job)
     assert shown(view)["taskqueue_housekeeper_leader"] == 1
     assert "taskqueue_tasks" in shown(view)
-    machine.redis.delete("taskqueue:housekeeper:lock:metrics")
+    machine.redis.delete(keys.lock("metrics"))
     assert "taskqueue_tasks" not in shown(view)
     assert shown(view)["taskqueue_housekeeper_leader"] == 0
 

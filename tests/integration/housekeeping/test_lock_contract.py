@@ -127,12 +127,12 @@ def test_a_dead_holders_lock_is_free_when_its_life_is_over(machine: Machine) -> 
 
 def test_the_key_itself_ends_too(machine: Machine) -> None:
     machine.instance("hk-1").acquire(LOCK)
-    assert 29_000 < machine.redis.pttl("taskqueue:housekeeper:lock:unlock") <= 30_001
+    assert 29_000 < machine.redis.pttl(keys.lock("unlock")) <= 30_001
 
 
 def test_a_lock_without_expiry_still_ends(machine: Machine) -> None:
     machine.instance("hk-1").acquire(LOCK)
-    machine.redis.persist("taskqueue:housekeeper:lock:unlock")
+    machine.redis.persist(keys.lock("unlock"))
     machine.advance(31)
     assert machine.instance("hk-2").acquire(LOCK)
 
@@ -290,8 +290,8 @@ def test_the_watchdog_renews_at_a_third_of_the_life(redis_client: Redis) -> None
     locks = RedisLocks(Scripts(redis_client), "hk-1")
     held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=3)))
     assert held is not None
-    first = redis_client.hget("taskqueue:housekeeper:lock:unlock", "until")
-    wait_until(lambda: redis_client.hget("taskqueue:housekeeper:lock:unlock", "until") != first, "it was renewed", 2.5)
+    first = redis_client.hget(keys.lock("unlock"), "until")
+    wait_until(lambda: redis_client.hget(keys.lock("unlock"), "until") != first, "it was renewed", 2.5)
     assert held.trusted
     locks.stop()
 
@@ -409,6 +409,6 @@ def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) ->
     assert desk.step_down("me", "a test") == "hk-1"
     assert machine.instance("hk-1").acquire(lock) is None
     assert machine.instance("hk-2").acquire(lock)
-    machine.redis.delete("taskqueue:housekeeper:lock:metrics")
+    machine.redis.delete(keys.lock("metrics"))
     with pytest.raises(LockChanged):
         desk.step_down("me", "nobody leads")

@@ -21,6 +21,7 @@ from taskqueue.shared.stores.locks import RedisLocks
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from tests.support.harness import WEIGHTS, wait_until
+from tests.support.keys import keys
 
 LIFE = timedelta(seconds=30)
 EVERY_MINUTE = {"type": "noop", "interval": 60}
@@ -54,7 +55,7 @@ def test_a_held_lock_is_shown(http: FlaskClient, locks: RedisLocks) -> None:
     assert 29_000 < shown.pop("remainingTime") <= 30_000
     assert shown == {
         "name": "timeout",
-        "lockKey": "taskqueue:housekeeper:lock:timeout",
+        "lockKey": keys.lock("timeout"),
         "locked": True,
         "owner": "hk-1",
         "threadId": threading.get_native_id(),

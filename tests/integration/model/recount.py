@@ -54,7 +54,8 @@ _PLACES: Mapping[S, Sequence[Callable[[str], str]]] = {
 """The indexes in which a task of a queue stands with its id: ours, then RQ's, who has a list for those pending."""
 _ASIDE = (keys.throttled, keys.rq_deferred)
 PASSING = re.compile(
-    r"taskqueue:(wakeup(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|parked-claims|parked-claim:.+|format)|rq:queues"
+    re.escape(keys.prefix) + r"(taskqueue:(wakeup(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|parked-claims|"
+    r"parked-claim:.+|format)|rq:queues)"
 )
 """Keys that belong to no task: rings, what the last claim took, counts of a minute, orders to workers."""
 
@@ -87,7 +88,7 @@ class Store:
 
 def check(store: Store, model: Model, lost_tickets: set[str]) -> None:
     """Every task in its one state and place, every count what a recount gives, and no key that nobody owns."""
-    assert {key[7:] for key in store.found if key.startswith("rq:job:")} == set(model.tasks)
+    assert {key for key in store.found if key.startswith(keys.rq_job(""))} == set(map(keys.rq_job, model.tasks))
     for task in model.tasks.values():
         _check_record(store.record(task.id), task, task.id in store.throttled(task.queue))
     _check_indexes(store, model)
@@ -224,7 +225,7 @@ def _check_causes(store: Store, model: Model) -> None:
 def _check_counts(store: Store, model: Model) -> None:
     counted: Counter[str] = Counter()
     for key, values in store.found.items():
-        if key.startswith("taskqueue:throughput:"):
+        if key.startswith(f"{keys.prefix}taskqueue:throughput:"):
             counted.update({name: int(value) for name, value in values.items()})
     assert counted == model.counts
     assert set(store.found.get(keys.DEFERRED_WORK, {})) == set(model.owed)

@@ -16,6 +16,7 @@ from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.domain.traceparent import attempt_span, dead_letter_span
 from tests.support.collector import Collector, Span
 from tests.support.harness import System, free_port, wait_until
+from tests.support.keys import keys
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
@@ -132,7 +133,7 @@ def test_an_attempt_whose_worker_was_killed_is_told_by_the_housekeeper(
     wait_until(mark.exists, "it runs")
     first.send_signal(signal.SIGKILL)
     first.wait()
-    system.redis.hset(f"rq:job:{task_id}", "data", _shorter(system, task_id))
+    system.redis.hset(keys.rq_job(task_id), "data", _shorter(system, task_id))
     system.start_worker(WORKER_EXECUTORS="1")
     assert system.ended(task_id).summary.state is TaskState.COMPLETED
     lost, done = collector.wait_for("process note", 2)
@@ -146,7 +147,7 @@ def test_an_attempt_whose_worker_was_killed_is_told_by_the_housekeeper(
 
 
 def _shorter(system: System, task_id: str) -> bytes:
-    data = system.redis.hget(f"rq:job:{task_id}", "data")
+    data = system.redis.hget(keys.rq_job(task_id), "data")
     assert isinstance(data, bytes)
     return data.replace(b"60.0", b"0.0")
 
@@ -192,7 +193,7 @@ def test_a_replay_continues_the_trace_and_links_its_request(
     *_, last = collector.wait_for("process flaky", 3)
     assert (last.trace, last.id) == (TRACE, attempt_id(task_id, 3))
     assert last.links == ((replay.trace, replay.id, "replay"),)
-    meta = json.loads(system.redis.hget(f"rq:job:{task_id}", "meta") or b"")
+    meta = json.loads(system.redis.hget(keys.rq_job(task_id), "meta") or b"")
     assert meta["traceparent"].split("-")[1] == TRACE
 
 
@@ -237,7 +238,8 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
     system.start_worker()
     on_reply: list[str | None] = []
     with _listener(on_reply) as address:
-        task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", "redis_url": system.url})
+        own = {"redis_url": system.url.partition("?")[0], "key": f"{keys.prefix}taskqueue:calls"}
+        task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", **own})
         system.ended(task_id)
         attempt = the_one(collector.wait_for("process calls"))
         calls = collector.wait_for("GET", 3)
@@ -250,7 +252,7 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
 
         on_reply.clear()
         unsampled = {"traceparent": f"00-{TRACE}-{CALLER}-00"}
-        about = {"type": "calls", "data": {"url": address, "redis_url": system.url}}
+        about = {"type": "calls", "data": {"url": address, **own}}
         quiet = http.post("/tasks", json=about, headers=unsampled).json()["task_id"]
         assert system.ended(quiet).attempts[0].spans == ()
         assert [header and header.split("-")[1::2] for header in on_reply] == [[TRACE, "00"]] * 3, "not to be sampled"

@@ -18,6 +18,7 @@ from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.observability.tracing import Tracing
 from tests.support.collector import Collector, mute
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -53,9 +54,9 @@ def test_corrupt_metadata_affects_its_own_task_only(system: System, collector: C
     for meta in ('{"traceparent": 7}', '{"traceparent": "01"}', '{"traceparent": "00-1-1-1"}', '["x"]', "{"):
         task_id = system.submit("noop", delay=None)
         system.ended(task_id)
-        system.redis.hset(f"rq:job:{task_id}", mapping={"meta": meta, "state": "failed"})
-        system.redis.zrem("taskqueue:completed", task_id)
-        system.redis.zadd("taskqueue:failed", {task_id: 1})
+        system.redis.hset(keys.rq_job(task_id), mapping={"meta": meta, "state": "failed"})
+        system.redis.zrem(keys.ended("completed"), task_id)
+        system.redis.zadd(keys.ended("failed"), {task_id: 1})
         system.dead_letters.requeue(task_id)
         system.ended(task_id)
     assert worker.poll() is None

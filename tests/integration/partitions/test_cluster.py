@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from taskqueue import Queue
+from taskqueue.shared.config.redis_address import completed
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.errors import StoreRefused
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.workers import NO_TYPES
 from taskqueue.shared.submission.problems import Problem
+from tests.support import one_slot
 from tests.support.harness import System, running_system, wait_until
 from tests.support.redis_cluster import Cluster, running_cluster
+from tests.support.store import store_on
 
 RECOVERY = 15.0
 
@@ -92,6 +96,23 @@ def _noting(call: Any, failures: list[Any]) -> None:
         call()
     except Exception as error:
         failures.append(error)
+
+
+def test_a_script_waits_for_a_cluster_that_is_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its error says nothing about the data: a retry may succeed, and nothing is to be quarantined."""
+    folder = tmp_path / "node"
+    folder.mkdir(mode=0o700)
+    with (
+        one_slot.node(folder) as node,
+        connect(completed(node.url, key_prefix=one_slot.NODE_PREFIX), timeout=5, retries=0) as client,
+    ):
+        store = store_on(client)
+        store.submit()
+        client.config_set("cluster-require-full-coverage", "yes")  # it is down without all slots, and looks again now:
+        client.execute_command("CLUSTER", "ADDSLOTS", 0)
+        with pytest.raises(StoreRefused, match="cluster is down"):
+            store.submit()
+    assert "corrupt" not in caplog.text
 
 
 def test_an_address_of_a_cluster_says_what_it_needs() -> None:

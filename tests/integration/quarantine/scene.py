@@ -199,7 +199,7 @@ class Scene:
         make = getattr(self.keys, kind.name)
         if kind.parameter == "state":
             return [make(state) for state in TaskState if state.ended]
-        start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
+        start = make(0).removesuffix("0") if kind.parameter == "minute" else make("")
         there = [key.decode() for key in self.saved if key.startswith(start.encode())]
         named = self.names.get(kind.parameter) or self.names.get(kind.name)
         if kind.parameter == "task_id":

@@ -33,9 +33,7 @@ def test_a_record_that_takes_no_more_makes_room_for_a_new_one(full: Scene) -> No
     answer = full.gateway.test_client().post("/queues/low/resume")
     assert answer.status_code == 200, answer.text
     assert "low" in newest(full)[1]
-    assert LAST in str(full.redis.xrange(f"taskqueue:quarantine:{keys.AUDIT}")), (
-        "the old one can be looked at for a week"
-    )
+    assert LAST in str(full.redis.xrange(keys.quarantined(keys.AUDIT))), "the old one can be looked at for a week"
     assert not list(full.refusals())
 
 

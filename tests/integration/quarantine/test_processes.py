@@ -97,7 +97,7 @@ def places(system: System, kind: Kind) -> list[str]:
         return [make("normal")]
     if kind.parameter == "state":
         return [make(TaskState.CANCELLED)]  # what starts like it would be all keys
-    start = make(0).partition("0")[0] if kind.parameter == "minute" else make("")
+    start = make(0).removesuffix("0") if kind.parameter == "minute" else make("")
     there = [text(key) for key in system.redis.scan_iter(start + "*", count=10_000)]
     return there[:1]
 
@@ -105,8 +105,9 @@ def places(system: System, kind: Kind) -> list[str]:
 def spoil_or_replace(system: System, number: int, kind: Kind, key: str) -> bool:
     """Breaks a key in one of two ways; whether something of another type is there now."""
     if number % 2:
-        put(system.redis, "planted", wrong_types(kind)[0])
-        system.redis.rename("planted", key)  # in one step, for others write there too
+        planted = f"{keys.prefix}planted"
+        put(system.redis, planted, wrong_types(kind)[0])
+        system.redis.rename(planted, key)  # in one step, for others write there too
     elif text(system.redis.type(key)) in ("none", kind.type):
         spoil(system.redis, key, kind, TEXTS[number % len(TEXTS)])
     return bool(number % 2)

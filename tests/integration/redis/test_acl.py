@@ -14,10 +14,13 @@ from redis.exceptions import NoPermissionError
 from taskqueue.shared.errors import StoreMisfit
 from taskqueue.shared.redis.client import connect, translated
 from taskqueue.shared.redis.linker import sources
+from tests.support import one_slot
 from tests.support.harness import System
 from tests.support.least_privilege import USER, rules
 
 COMMANDS = {rule[1:].partition("|")[0] for rule in rules() if rule.startswith("+")}
+FOREIGN = f"{one_slot.PREFIX}another:key"
+"""A key of another system, in the slot that a node has."""
 OUTSIDE = (
     ("KEYS", "*"),
     ("FLUSHALL",),
@@ -34,11 +37,11 @@ OUTSIDE = (
     ("SAVE",),
     ("PUBLISH", "rq:pubsub:worker", "shutdown"),
     ("SUBSCRIBE", "anything"),
-    ("GET", "another:key"),
-    ("SET", "another:key", "1"),
-    ("DEL", "another:key"),
+    ("GET", FOREIGN),
+    ("SET", FOREIGN, "1"),
+    ("DEL", FOREIGN),
     ("EVAL", "return redis.call('KEYS', '*')", "0"),
-    ("EVAL", "return redis.call('GET', 'another:key')", "0"),
+    ("EVAL", f"return redis.call('GET', '{FOREIGN}')", "0"),
     ("EVAL", "return redis.call('FLUSHALL')", "0"),
 )
 
@@ -51,10 +54,10 @@ def test_every_command_of_a_script_is_on_the_list() -> None:
 
 @pytest.mark.parametrize("command", OUTSIDE, ids=lambda command: " ".join(command)[:40])
 def test_commands_outside_the_acl_are_refused(redis_client: Redis, redis_url: str, command: tuple[str, ...]) -> None:
-    redis_client.set("another:key", "theirs")
+    redis_client.set(FOREIGN, "theirs")
     with connect(redis_url) as client, pytest.raises((NoPermissionError, StoreMisfit)), translated():
         client.execute_command(*command)
-    assert redis_client.get("another:key") == b"theirs"
+    assert redis_client.get(FOREIGN) == b"theirs"
 
 
 def test_a_user_who_lacks_a_right_is_told_which_list_to_look_at(system: System) -> None:

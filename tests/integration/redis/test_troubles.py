@@ -25,6 +25,7 @@ from taskqueue.shared.stores.tasks import Records
 from tests.integration.redis.load import Callers, get, post, start_gateway
 from tests.labs.faults.faults import RUN_LONG
 from tests.labs.faults.site import fill_disk, make_room
+from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys
 
@@ -35,7 +36,7 @@ PORTS = {"GATEWAY_PORT": "0", "DASHBOARD_PORT": "0"}
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     """A server that this test may change."""
-    with EmbeddedRedis(data_dir=tmp_path / "redis", port=free_port()) as server:
+    with one_slot.own_server(tmp_path / "redis") as server:
         yield server
 
 
@@ -82,8 +83,8 @@ def test_a_replica_is_reported_and_work_continues_once_it_is_a_primary(
 ) -> None:
     port = free_port()
     with (
-        connect(own_redis.url, timeout=5) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        connect(one_slot.url_of(own_redis), timeout=5) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker, keeper = system.start("worker", WORKER_EXECUTORS="2"), system.start_housekeeper()
         start_gateway(system, port)
@@ -106,8 +107,8 @@ def test_a_full_redis_refuses_tasks_with_the_reason_and_lets_everything_else_end
 ) -> None:
     port = free_port()
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path, RETENTION_CANCELLED="0") as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path, RETENTION_CANCELLED="0") as system,
     ):
         worker, keeper = (
             system.start("worker", WORKER_EXECUTORS="2"),
@@ -185,8 +186,8 @@ def _beats(system: System) -> float:
 def test_a_busy_redis_loses_no_outcome(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     port = free_port()
     with (
-        Redis.from_url(own_redis.url, socket_timeout=60, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis, timeout=60) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker = system.start("worker", LEASE_TIME="60", WORKER_EXECUTORS="2")
         start_gateway(system, port)
@@ -264,18 +265,18 @@ def answering(text: str) -> Iterator[str]:
 
 
 def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redis: EmbeddedRedis) -> None:
-    with connect(own_redis.url) as client:
+    with connect(one_slot.url_of(own_redis)) as client:
         client.config_set("maxmemory", "1")
         with pytest.raises(StoreRefused, match="has reached maxmemory"), translated():
-            client.set("taskqueue:x", "y")
+            client.set(f"{keys.prefix}taskqueue:x", "y")
         client.config_set("maxmemory", "0")
         client.config_set("min-replicas-to-write", "1")
         with pytest.raises(StoreRefused, match="takes no writes now"), translated():
-            client.set("taskqueue:x", "y")
+            client.set(f"{keys.prefix}taskqueue:x", "y")
 
 
 def test_a_task_that_too_few_replicas_have_does_not_count_as_accepted(own_redis: EmbeddedRedis) -> None:
-    with connect(own_redis.url) as client:
+    with connect(one_slot.url_of(own_redis)) as client:
         queues = Queues(Scripts(client, replicas=1), {"normal": 1})
         with pytest.raises(StoreRefused, match="stored, but on 0 replicas instead of 1"):
             queues.submit([NewTask(id=new_task_id(), type="noop", data="null", queue="normal")])

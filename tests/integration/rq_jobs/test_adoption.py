@@ -145,9 +145,9 @@ def test_a_job_that_a_list_names_twice_is_adopted_once(store: Store) -> None:
 
 def test_rq_suspend_stops_the_adoption(store: Store) -> None:
     queue(store.redis).enqueue(shop.add, 1, 1)
-    store.redis.set("rq:suspended", 1)
+    store.redis.set(keys.RQ_SUSPENDED, 1)
     assert adopter_on(store).adopt() == 0
-    store.redis.delete("rq:suspended")
+    store.redis.delete(keys.RQ_SUSPENDED)
     assert adopter_on(store).adopt() == 1
 
 
@@ -254,7 +254,7 @@ def test_rq_runs_what_waits_when_our_worker_has_stopped(system: System, redis_se
 def test_no_job_is_lost_when_workers_and_redis_are_killed(system: System, redis_server: EmbeddedRedis) -> None:
     system.start_housekeeper()
     jobs = [
-        queue(system.redis, name).enqueue(shop.note, f"rq:program:{each}", "x", job_timeout=60)
+        queue(system.redis, name).enqueue(shop.note, shop.own_key(each), "x", job_timeout=60)
         for each, name in enumerate(("imports", "mail") * 60)
     ]
     for at in range(5):
@@ -269,14 +269,14 @@ def test_no_job_is_lost_when_workers_and_redis_are_killed(system: System, redis_
     system.start_worker(**ADOPTING, WORKER_EXECUTORS="2")
     for job in jobs:
         wait_until(lambda job=job: job.get_status() == JobStatus.FINISHED, "the job is finished")  # type: ignore[misc]
-    assert all(system.redis.llen(f"rq:program:{each}") >= 1 for each in range(len(jobs)))
+    assert all(system.redis.llen(shop.own_key(each)) >= 1 for each in range(len(jobs)))
     for name in ("imports", "mail"):
         wait_until(lambda name=name: not _started(system.redis, name), "no job counts as started")  # type: ignore[misc]
     wait_until(lambda: not system.redis.hlen(keys.RQ_ADOPTED), "all tasks are settled")
 
 
 def _ended(redis: Redis) -> int:
-    return int(redis.zcard("rq:finished:imports") + redis.zcard("rq:finished:mail"))
+    return int(redis.zcard(keys.rq_finished("imports")) + redis.zcard(keys.rq_finished("mail")))
 
 
 def _started(redis: Redis, name: str) -> list[str]:
@@ -293,7 +293,7 @@ def test_a_job_that_rq_deletes_when_it_ends_is_a_completed_task(system: System) 
 
 def test_a_dead_letter_that_is_retried_runs_its_job_again(system: System) -> None:
     system.start_worker(**ADOPTING)
-    job = queue(system.redis).enqueue(shop.fail_times, "rq:program:times", 1)
+    job = queue(system.redis).enqueue(shop.fail_times, shop.own_key("times"), 1)
     wait_until(lambda: job.get_status() == JobStatus.FAILED, "it has failed")
     [task_id] = tasks(system.redis)
     assert system.ended(task_id).summary.state is TaskState.FAILED
@@ -320,7 +320,7 @@ def test_a_job_that_rq_put_back_for_later_does_not_run_at_once_as_well(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a retry with an interval whose executor died before it reported."""
-    job = queue(store.redis).enqueue(shop.note, "rq:program:later", "x")
+    job = queue(store.redis).enqueue(shop.note, shop.own_key("later"), "x")
     enqueued_at = text(store.redis.hget(job.key, "enqueued_at"))
     job.set_status(JobStatus.SCHEDULED)
     parts = handler.Parts(store.redis, Allowed(ALLOWED.split(","), pickles=True), StartedJobs())

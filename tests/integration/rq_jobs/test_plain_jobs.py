@@ -326,20 +326,20 @@ def test_jobs_that_come_to_depend_on_a_running_one_are_enqueued(system: System) 
 def test_a_started_job_whose_worker_was_killed_runs_again(system: System) -> None:
     system.start_housekeeper()
     worker = system.start_worker(**ADOPTING)
-    job = queue(system.redis).enqueue(shop.note_slowly, "rq:program:slowly", 3)
-    wait_until(lambda: system.redis.llen("rq:program:slowly") == 1, "its function runs")
+    job = queue(system.redis).enqueue(shop.note_slowly, shop.own_key("slowly"), 3)
+    wait_until(lambda: system.redis.llen(shop.own_key("slowly")) == 1, "its function runs")
     worker.kill()
     worker.wait()
     system.start_worker(**ADOPTING)
     wait_until(lambda: job.get_status() == JobStatus.FINISHED, "it is finished")
-    assert system.redis.llen("rq:program:slowly") == 2
+    assert system.redis.llen(shop.own_key("slowly")) == 2
     assert StartedJobRegistry(queue=queue(system.redis)).get_job_ids(cleanup=False) == []
 
 
 def test_an_executor_that_is_killed_leaves_no_execution_behind(system: System) -> None:
     system.start_housekeeper()
     worker = system.start_worker(**ADOPTING)
-    job = queue(system.redis).enqueue(shop.note_slowly, "rq:program:again", 1)
+    job = queue(system.redis).enqueue(shop.note_slowly, shop.own_key("again"), 1)
     wait_until(lambda: job.get_status() == JobStatus.STARTED, "it has started")
     for pid in system.executors(worker):
         os.kill(pid, signal.SIGKILL)

@@ -80,7 +80,7 @@ def test_a_slot_is_free_when_its_job_has_ended_or_was_deleted_and_not_before(sto
     assert last.get_status() == JobStatus.QUEUED
     last.set_status(JobStatus.FAILED)
     free(store)
-    assert not store.redis.keys("rq:rl*")
+    assert not store.redis.keys(f"{keys.prefix}rq:rl*")
 
 
 def test_the_job_of_a_dead_process_frees_its_slot(store: Store) -> None:
@@ -95,7 +95,9 @@ def test_the_job_of_a_dead_process_frees_its_slot(store: Store) -> None:
     assert jobs[1].get_status() == JobStatus.QUEUED
 
 
-@pytest.mark.parametrize("key", ["rq:rl-keys", "rq:rl:reports", "rq:rl:reports:allowed", "rq:rl:reports:rate_limited"])
+@pytest.mark.parametrize(
+    "key", [keys.RQ_RATE_LIMITS, *map(keys.rq_rate_limit, ("reports", "reports:allowed", "reports:rate_limited"))]
+)
 def test_a_rate_limit_with_a_corrupt_key_stops_no_job(store: Store, key: str) -> None:
     later = timedelta(seconds=1)
     job = queue(store.redis).enqueue_in(later, shop.add, 1, 1, rate_limit=LIMIT)
@@ -132,12 +134,15 @@ def test_jobs_that_a_dead_process_left_ready_are_enqueued(store: Store) -> None:
 # --- with a key prefix ---
 
 
+@pytest.mark.parametrize("in_address", [False, True], ids=["KEY_PREFIX", "in the address"])
 def test_programs_with_rq_key_prefix_use_a_system_with_that_key_prefix(
-    redis_server: EmbeddedRedis, redis_client: Redis, tmp_path: Path
+    redis_server: EmbeddedRedis, redis_client: Redis, tmp_path: Path, in_address: bool
 ) -> None:
+    address = completed(redis_server.url, key_prefix="shop")
+    given = (address, "") if in_address else (redis_server.url, "shop")
     with (
-        connect(completed(redis_server.url, key_prefix="shop"), timeout=5) as redis,
-        running_system(redis, redis_server.url, tmp_path, KEY_PREFIX="shop") as system,
+        connect(address, timeout=5) as redis,
+        running_system(redis, given[0], tmp_path, KEY_PREFIX=given[1]) as system,
     ):
         worker = system.start_worker(**ADOPTING)
         code = (

@@ -107,7 +107,7 @@ def test_ends_that_no_worker_has_settled_are_settled_first(store: Store) -> None
     assert statuses(cancelled) == ["canceled"]
     work(store.redis)
     assert statuses(job, child) == ["failed", "finished"]
-    [called] = store.redis.lrange(f"rq:program:{job.id}", 0, -1)
+    [called] = store.redis.lrange(shop.own_key(job.id), 0, -1)
     assert text(called).startswith("failure AbandonedJobError")
 
 
@@ -129,12 +129,12 @@ def test_jobs_that_rq_has_elsewhere_are_left_there(store: Store) -> None:
 def test_what_a_killed_rq_worker_had_taken_goes_back_unless_another_serves_the_queue(store: Store) -> None:
     jobs = [queue(store.redis, name).enqueue(shop.add, 1, 1) for name in ("imports", "mail")]
     for job in jobs:
-        store.redis.lmove(f"rq:queue:{job.origin}", f"rq:queue:{job.origin}:intermediate", "LEFT", "RIGHT")
+        store.redis.lmove(keys.rq_queue(job.origin), keys.rq_queue(f"{job.origin}:intermediate"), "LEFT", "RIGHT")
     worker: Any = SimpleWorker([queue(store.redis, "mail")], connection=store.redis)
     worker.register_birth()
     WayBack(store.scripts).unstick()
     assert (queue(store.redis).job_ids, queue(store.redis, "mail").job_ids) == ([jobs[0].id], [])
-    assert not store.redis.exists("rq:queue:imports:intermediate")
+    assert not store.redis.exists(keys.rq_queue("imports:intermediate"))
     worker.register_death()
     WayBack(store.scripts).unstick()
     assert queue(store.redis, "mail").job_ids == [jobs[1].id]
@@ -144,7 +144,7 @@ def test_it_refuses_while_a_worker_runs_and_says_what_remains(
     system: System, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDIS_URL", system.url)
-    monkeypatch.setenv("RQ_KEY_PREFIX", "rq")
+    monkeypatch.setenv("RQ_KEY_PREFIX", f"{keys.prefix}rq")
     monkeypatch.setattr(way_back, "WAIT", 0.0)
     process = system.start_worker(**ADOPTING)
     [worker] = system.workers.all()
@@ -166,12 +166,12 @@ def test_after_a_kill_rqs_worker_runs_everything(
     system: System, redis_server: EmbeddedRedis, version: str, tmp_path: Path
 ) -> None:
     worker = system.start_worker(**ADOPTING, **environment(version), WORKER_EXECUTORS="1")
-    slow = queue(system.redis).enqueue(shop.note_slowly, "rq:program:slow", 4)
+    slow = queue(system.redis).enqueue(shop.note_slowly, shop.own_key("slow"), 4)
     child = queue(system.redis).enqueue(shop.add, 2, 2, depends_on=slow)
     jobs = [queue(system.redis).enqueue(shop.add, 1, each) for each in range(50)]
     scheduled = queue(system.redis).enqueue_in(timedelta(seconds=8), shop.add, 3, 3)
     taken = queue(system.redis, "mail").enqueue(shop.add, 4, 4)
-    system.redis.lmove("rq:queue:mail", "rq:queue:mail:intermediate", "LEFT", "RIGHT")
+    system.redis.lmove(keys.rq_queue("mail"), keys.rq_queue("mail:intermediate"), "LEFT", "RIGHT")
     wait_until(lambda: slow.get_status() == JobStatus.STARTED, "the first one runs")
     assert system.redis.hlen(keys.RQ_ADOPTED) > 1
     kill_all(worker)
@@ -194,4 +194,4 @@ def test_after_a_kill_rqs_worker_runs_everything(
         8,
     ]
     assert statuses(slow) == ["finished"]
-    assert system.redis.llen("rq:program:slow") == 2
+    assert system.redis.llen(shop.own_key("slow")) == 2

@@ -180,7 +180,7 @@ def test_the_tip_of_a_diamond_runs_once_when_both_sides_have(family: Family) -> 
     family.run(right)
     assert family.state(tip) is S.PENDING
     family.run(tip)
-    assert not family.redis.keys("taskqueue:children:*"), "nobody is kept for anybody any more"
+    assert not family.redis.keys(keys.children("*")), "nobody is kept for anybody any more"
 
 
 def test_a_child_that_is_cancelled_with_its_other_parent_is_not_kept_for(family: Family) -> None:
@@ -190,7 +190,7 @@ def test_a_child_that_is_cancelled_with_its_other_parent_is_not_kept_for(family:
     tip = family.child(left, top)
     family.run(top, "failed")
     assert (family.state(left), family.state(tip)) == (S.CANCELLED, S.CANCELLED)
-    assert not family.redis.keys("taskqueue:children:*"), "left was told first, and took the tip with it"
+    assert not family.redis.keys(keys.children("*")), "left was told first, and took the tip with it"
 
 
 def test_children_that_ended_do_not_keep_a_parent_for_ever(family: Family) -> None:
@@ -274,7 +274,7 @@ def test_a_chain_of_a_thousand_ends_when_its_first_fails(family: Family) -> None
     assert 1 < family.records.counts()[S.BLOCKED] < 1000, "one step does a part of it"
     family.pay()
     assert family.records.counts()[S.CANCELLED] == 999
-    assert not family.redis.keys("taskqueue:children:*")
+    assert not family.redis.keys(keys.children("*"))
 
 
 def test_ten_thousand_children_are_released_in_bounded_steps(family: Family) -> None:

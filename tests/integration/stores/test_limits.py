@@ -210,7 +210,7 @@ def test_without_its_limit_a_line_is_taken_in_order(store: Store, limits: Limits
     assert claim(store) == tasks[1:]
     claim(store)
     for left in ("limits*", "slots:*", "wait-queue*", "throttled:*"):
-        assert store.redis.keys(f"taskqueue:{left}") == []
+        assert store.redis.keys(f"{keys.prefix}taskqueue:{left}") == []
 
 
 def test_what_is_set_by_hand_stands_above_what_is_declared(store: Store, limits: Limits) -> None:
@@ -333,7 +333,7 @@ def test_without_waiting_tasks_no_turns_are_stored(store: Store) -> None:
     assert len(claim(store)) == 5
     claim(store)
     assert not store.redis.exists(
-        keys.FAIR, keys.wait_queues("normal|"), keys.throttled("normal"), "rq:deferred:normal"
+        keys.FAIR, keys.wait_queues("normal|"), keys.throttled("normal"), keys.rq_deferred("normal")
     )
 
 

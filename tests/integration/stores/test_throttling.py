@@ -34,8 +34,8 @@ def throttled(store: Store, limits: Limits) -> str:
 
 def nowhere(store: Store, task_id: str) -> bool:
     """No line, no list and no index of ours or RQ's leads to it but that of its final state."""
-    lines = [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")]
-    indexes = [keys.throttled("normal"), keys.pending("normal"), "rq:deferred:normal", *lines]
+    lines = [text(key) for key in store.redis.keys(keys.wait_queue("*"))]
+    indexes = [keys.throttled("normal"), keys.pending("normal"), keys.rq_deferred("normal"), *lines]
     return not any(store.redis.zscore(key, task_id) is not None for key in indexes)
 
 
@@ -107,11 +107,11 @@ def test_whatever_is_lost_of_a_line_recovery_brings_its_tasks_back(
     store: Store, limits: Limits, throttled: str, damage: str
 ) -> None:
     gone = {
-        "wait queue": [text(key) for key in store.redis.keys("taskqueue:wait-queue:*")],
-        "tenants": [text(key) for key in store.redis.keys("taskqueue:wait-queues:*")],
+        "wait queue": [text(key) for key in store.redis.keys(keys.wait_queue("*"))],
+        "tenants": [text(key) for key in store.redis.keys(keys.wait_queues("*"))],
         "due": [keys.LIMITS_DUE],
         "throttled": [keys.throttled("normal")],
-        "everything of rq": ["rq:queue:normal", "rq:deferred:normal", "rq:queues"],
+        "everything of rq": [keys.rq_queue("normal"), keys.rq_deferred("normal"), keys.RQ_QUEUES],
     }[damage]
     store.redis.delete(*gone)
     check_consistency(store)
@@ -247,5 +247,5 @@ def test_no_limit_is_exceeded_and_no_task_forgotten(store: Store, limits: Limits
     assert turmoil.unended() == 0
     claim(store)
     for left in ("throttled:*", "pending:*", "wait-queue*", "slots:*", "limits:due", "fair"):
-        assert store.redis.keys(f"taskqueue:{left}") == [], left
-    assert store.redis.keys("rq:deferred:*") == []
+        assert store.redis.keys(f"{keys.prefix}taskqueue:{left}") == [], left
+    assert store.redis.keys(keys.rq_deferred("*")) == []

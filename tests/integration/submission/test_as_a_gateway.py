@@ -107,7 +107,7 @@ def test_an_idempotency_key_is_recognized_on_both_ways(gateway: Gateway, queue: 
 
 def test_a_repetition_is_answered_even_when_its_type_is_gone(make_queue: MakeQueue, redis_client: Redis) -> None:
     first = make_queue().submit("process", 1, idempotency_key="k", priority="low")
-    for key in redis_client.keys("taskqueue:types*"):
+    for key in redis_client.keys(f"{keys.prefix}taskqueue:types*"):
         redis_client.delete(key)
     again = make_queue(patience=0).submit("process", 1, idempotency_key="k", priority="low")
     assert again == first

@@ -11,16 +11,19 @@ from redis.exceptions import ResponseError
 
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.linker import source
+from tests.support import one_slot
 from tests.support.keys import keys
 from tests.support.least_privilege import rules
 
 SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "name_look", "cancel", "types_read", "audit")
 RULES = rules("redis-acl-submit.conf")
 PATTERNS = [rule[1:] for rule in RULES if rule.startswith("~")]
+FOREIGN = f"{one_slot.PREFIX}another:key"
+"""A key of another system, in the slot that a node has."""
 OUTSIDE = (
-    ("GET", "another:key"),
-    ("SET", "another:key", "1"),
-    ("DEL", "another:key"),
+    ("GET", FOREIGN),
+    ("SET", FOREIGN, "1"),
+    ("DEL", FOREIGN),
     ("FLUSHALL",),
     ("FLUSHDB",),
     ("KEYS", "*"),
@@ -35,17 +38,17 @@ OUTSIDE = (
     ("HSET", keys.lock("timeout"), "token", "1"),
     ("HSET", keys.schedule("nightly"), "type", "process"),
     ("EVAL", "return redis.call('FLUSHALL')", "0"),
-    ("EVAL", "return redis.call('GET', 'another:key')", "0"),
+    ("EVAL", f"return redis.call('GET', '{FOREIGN}')", "0"),
 )
 
 
 @pytest.mark.parametrize("command", OUTSIDE, ids=lambda command: " ".join(command)[:40])
 def test_anything_else_is_refused(redis_client: Redis, submitter_url: str, command: tuple[str, ...]) -> None:
-    redis_client.set("another:key", "theirs")
+    redis_client.set(FOREIGN, "theirs")
     with connect(submitter_url) as client, pytest.raises(ResponseError) as refused:
         client.execute_command(*command)
     assert "permission" in str(refused.value).lower() or "can't" in str(refused.value)
-    assert redis_client.get("another:key") == b"theirs"
+    assert redis_client.get(FOREIGN) == b"theirs"
 
 
 def test_every_key_and_command_of_its_scripts_is_on_the_list() -> None:

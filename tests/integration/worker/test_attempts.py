@@ -8,11 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from taskqueue.shared.domain.clock import instant_us
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support import one_slot
 from tests.support.harness import System, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 
@@ -23,7 +23,7 @@ NO_RETRY = {"max_retries": 0}
 def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     redis_server.start()
     folder = tmp_path_factory.mktemp("attempts")
-    with Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as redis:
+    with one_slot.client_of(redis_server) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder) as system:
             system.start_worker(KILL_GRACE="0.3", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3", WORKER_EXECUTORS="2")

@@ -17,6 +17,7 @@ from redis import Redis
 
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support import one_slot
 from tests.support.harness import System, alive, free_port, running_system, scrape, wait_until
 from tests.support.keys import keys
 
@@ -94,15 +95,15 @@ def test_everything_killed_and_restarted_loses_no_task(system: System) -> None:
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
     """A server that this test may kill, with its append-only file."""
-    with EmbeddedRedis(data_dir=tmp_path / "redis", port=free_port()) as server:
+    with one_slot.own_server(tmp_path / "redis") as server:
         yield server
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restart_of_redis_loses_no_task(own_redis: EmbeddedRedis, tmp_path: Path, how: str) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         system.start_worker(WORKER_EXECUTORS="2")
         system.start_housekeeper()
@@ -117,8 +118,8 @@ def test_a_restart_of_redis_loses_no_task(own_redis: EmbeddedRedis, tmp_path: Pa
 
 def test_an_idle_worker_ends_at_once_also_while_redis_is_away(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker = system.start_worker(DRAIN_GRACE="60", WORKER_EXECUTORS="2")
         system.ended(system.submit("noop"))
@@ -199,8 +200,8 @@ def test_an_outage_of_redis_is_charged_to_no_task(
     own_redis: EmbeddedRedis, tmp_path: Path, outage: Callable[[EmbeddedRedis, float], None]
 ) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker = system.start_worker(WORKER_EXECUTORS="4")
         system.start_housekeeper()
@@ -219,8 +220,8 @@ def test_an_outage_of_redis_is_charged_to_no_task(
 
 def test_a_worker_shows_itself_at_once_when_redis_is_back(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         system.start_worker(LEASE_TIME="3", WORKER_EXECUTORS="2")
 
@@ -245,8 +246,8 @@ def test_suspects_that_wait_do_not_keep_a_worker_from_letting_go_of_what_runs(
     own_redis: EmbeddedRedis, tmp_path: Path
 ) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker = system.start_worker(LEASE_TIME="3", WORKER_EXECUTORS="2")
         for each in system.submit_many([("noop", "null")] * 400):
@@ -318,8 +319,8 @@ def test_corrupt_records_are_set_aside_and_the_queue_continues(system: System) -
 
 def test_a_full_redis_still_takes_outcomes(own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     with (
-        Redis.from_url(own_redis.url, socket_timeout=5, protocol=2) as client,
-        running_system(client, own_redis.url, tmp_path) as system,
+        one_slot.client_of(own_redis) as client,
+        running_system(client, one_slot.url_of(own_redis), tmp_path) as system,
     ):
         worker = system.start_worker(WORKER_EXECUTORS="2")
         ids = system.submit_many([("slowly", '{"seconds": 0.3}')] * 8)

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from taskqueue import GiveUp
 from taskqueue.shared.domain.task import Attempt, Outcome, TaskDetail, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support import one_slot
 from tests.support.harness import System, running_system
 from tests.support.hooks import KINDS
 from tests.support.least_privilege import url_of_user
@@ -24,7 +24,7 @@ LIMIT = timedelta(seconds=1)
 def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     redis_server.start()
     folder = tmp_path_factory.mktemp("hooks")
-    with Redis.from_url(redis_server.url, socket_timeout=5, protocol=2) as redis:
+    with one_slot.client_of(redis_server) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder, TASK_MODULES="tests.support.hooks") as system:
             system.start_worker(TRACE_LOCALLY="true", KILL_GRACE="0.5", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="1")

@@ -14,8 +14,8 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import Outcome, TaskDetail, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.stores.task_types import TaskTypes
+from tests.support import one_slot
 from tests.support.harness import System, running_system, wait_until
 from tests.support.receiver import Receiver, receiving
 
@@ -26,9 +26,9 @@ ALLOWED = {"HTTP_TASK_HOSTS": "127.0.0.1", "HTTP_TASK_ALLOW": "127.0.0.0/8"}
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     with (
-        EmbeddedRedis(data_dir=tmp_path_factory.mktemp("redis")) as server,
-        Redis.from_url(server.url, socket_timeout=5, protocol=2) as redis,
-        running_system(redis, server.url, tmp_path_factory.mktemp("logs"), **ALLOWED) as running,
+        one_slot.own_server(tmp_path_factory.mktemp("redis")) as server,
+        one_slot.client_of(server) as redis,
+        running_system(redis, one_slot.url_of(server), tmp_path_factory.mktemp("logs"), **ALLOWED) as running,
     ):
         running.start_worker()
         running.start_housekeeper()

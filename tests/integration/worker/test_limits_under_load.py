@@ -37,11 +37,11 @@ def submit(system: System, count: int, seconds: float, name: str = "m", **option
 
 
 def most_at_once(system: System, name: str = "m") -> int:
-    return max(int(each) for each in system.redis.lrange(f"taskqueue:measured:{name}:counts", 0, -1))
+    return max(int(each) for each in system.redis.lrange(f"{keys.prefix}taskqueue:measured:{name}:counts", 0, -1))
 
 
 def starts(system: System, name: str = "m") -> list[float]:
-    return sorted(float(each) for each in system.redis.lrange(f"taskqueue:measured:{name}:starts", 0, -1))
+    return sorted(float(each) for each in system.redis.lrange(f"{keys.prefix}taskqueue:measured:{name}:starts", 0, -1))
 
 
 def waits(system: System, count: int) -> list[float]:
@@ -153,9 +153,9 @@ def _wait_for_end(system: System, worker_pid: int) -> None:
 
 def still_there(system: System, worker_pid: int) -> bool:
     """Whether an executor of a dead worker still works; what it did not sign off itself is signed off here."""
-    present = {text(each) for each in system.redis.smembers("taskqueue:measured:m:now")}
+    present = {text(each) for each in system.redis.smembers(f"{keys.prefix}taskqueue:measured:m:now")}
     of_victim = {each for each in present if each.startswith(f"{worker_pid}:")}
     living = {each for each in of_victim if os.path.exists(f"/proc/{each.split(':')[1]}")}
     if of_victim - living:
-        system.redis.srem("taskqueue:measured:m:now", *(of_victim - living))
+        system.redis.srem(f"{keys.prefix}taskqueue:measured:m:now", *(of_victim - living))
     return bool(living)

@@ -14,6 +14,7 @@ from random import Random
 from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
 from taskqueue.shared.redis.client import text
 from tests.support.harness import System, wait_until
+from tests.support.keys import keys
 
 TASKS = 2000
 KINDS = ("ok",) * 88 + ("fail",) * 6 + ("flaky",) * 3 + ("crash once",) * 2 + ("crash",)
@@ -90,8 +91,8 @@ def have_ended(system: System, share: float) -> bool:
 
 
 def only_dead_letters_want_results(system: System, ends: Mapping[str, S]) -> bool:
-    keys = system.redis.keys("taskqueue:children:*")
-    return all(ends[text(each)] is S.FAILED for key in keys for each in system.redis.zrange(key, 0, -1))
+    waited_for = system.redis.keys(keys.children("*"))
+    return all(ends[text(each)] is S.FAILED for key in waited_for for each in system.redis.zrange(key, 0, -1))
 
 
 def check(system: System, nodes: Sequence[Node], ledger: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_type_without_a_live_worker_waits_and_blocks_no_others(system: System)
 
 def test_a_set_that_redis_lost_is_published_again(system: System) -> None:
     system.start_worker(TASK_MODULES=AFTER)
-    system.redis.delete(*system.redis.keys("taskqueue:types:*"))
+    system.redis.delete(*system.redis.keys(f"{keys.prefix}taskqueue:types:*"))
     assert system.ended(system.submit("coming", OLD)).summary.state is TaskState.COMPLETED
     wait_until(lambda: "coming" in [each.name for each in TaskTypes(system.redis).all()], "it is there again")
 

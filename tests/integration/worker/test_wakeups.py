@@ -24,7 +24,7 @@ def rings(store: Store) -> dict[str, int]:
     found = {
         text(key).removeprefix(keys.WAKEUP): int(store.redis.llen(key)) for key in store.redis.keys(f"{keys.WAKEUP}*")
     }
-    store.redis.delete("nothing", *store.redis.keys(f"{keys.WAKEUP}*"))
+    store.redis.delete(keys.NOTHING, *store.redis.keys(f"{keys.WAKEUP}*"))
     return found
 
 

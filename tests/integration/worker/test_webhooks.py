@@ -17,11 +17,11 @@ from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.stores import maintenance
 from taskqueue.worker.handlers.pinned_http import CallFailed, Connection, in_thread
 from taskqueue.worker.handlers.signals import RetryLater
 from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
+from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys
 from tests.support.receiver import SECRET, Receiver, dripping, genuine, receiving, saying
@@ -44,11 +44,11 @@ def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Syst
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A worker and a housekeeper for all tests that need no others, on a Redis that no test empties."""
     with (
-        EmbeddedRedis(data_dir=tmp_path_factory.mktemp("redis")) as server,
-        Redis.from_url(server.url, socket_timeout=5, protocol=2) as redis,
+        one_slot.own_server(tmp_path_factory.mktemp("redis")) as server,
+        one_slot.client_of(server) as redis,
         running_system(
             redis,
-            server.url,
+            one_slot.url_of(server),
             tmp_path_factory.mktemp("logs"),
             WEBHOOK_SECRETS=f"{SECRET},{OTHER_SECRET}",
             WEBHOOK_ALLOW="127.0.0.0/8",

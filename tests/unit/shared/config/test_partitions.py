@@ -51,6 +51,22 @@ def test_a_cluster_has_a_prefix_in_one_slot_for_each() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environment", "prefix"),
+    [
+        ({}, ""),
+        ({"KEY_PREFIX": "shop"}, "shop"),
+        ({"REDIS_URL": "redis://a/0?key_prefix=shop"}, "shop"),
+        ({"REDIS_PARTITIONS": "redis://a?key_prefix=eu,redis://b", "KEY_PREFIX": "shop"}, "eu"),
+        ({"REDIS_PARTITIONS": ",redis://b", "KEY_PREFIX": "shop"}, "shop"),
+        ({"REDIS_URL": "redis+cluster://a,b?partitions=2"}, "{tq0}"),
+        ({"REDIS_URL": "redis+cluster://a,b?partitions=2", "KEY_PREFIX": "shop"}, "shop:{tq0}"),
+    ],
+)
+def test_the_keys_of_rq_have_the_prefix_of_the_first_partition(environment: dict[str, str], prefix: str) -> None:
+    assert load(environment).rq_key_prefix == prefix
+
+
+@pytest.mark.parametrize(
     ("environment", "reason"),
     [
         ({"REDIS_URL": "redis://a", "REDIS_PARTITIONS": "redis://b"}, "are both set"),
