@@ -126,7 +126,7 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
             "personal_keys": bool(context.settings.personal_keys),
-            "shown": request.environ.get(SHOWN),
+            "partition": request.environ.get(SHOWN),
             "partition_numbers": app.extensions["partitions"].numbers if "partitions" in app.extensions else [],
         }
 
