@@ -24,7 +24,7 @@ from taskqueue.dashboard.auth.users import Role, Users
 from taskqueue.dashboard.context import PageContext
 from taskqueue.dashboard.explain.status import waiting_for
 from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.overview import Overview
+from taskqueue.dashboard.overview import Overview, Snapshot
 from taskqueue.dashboard.partition_choice import SHOWN
 from taskqueue.dashboard.queries import Queries
 from taskqueue.dashboard.stores import Stores, open_stores
@@ -33,6 +33,7 @@ from taskqueue.shared.domain.decode import moment
 from taskqueue.shared.domain.duration import duration
 from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.sanitize import plain
+from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import (
     BatchBusy,
     BatchNotFound,
@@ -114,6 +115,13 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         waiting_for=waiting_for,
     )
 
+    def dead_letters(now: Snapshot) -> int:
+        """Returns the number at the top of a page: that of all partitions when these are chosen."""
+        shown = request.environ.get(SHOWN)
+        if shown and shown.choice.all and shown.number is not None:
+            return int(app.extensions["partitions"].dead_letters())
+        return now.counts[TaskState.FAILED]
+
     @app.context_processor
     def common() -> dict[str, object]:
         theme = request.cookies.get("theme", "")
@@ -122,6 +130,7 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
             "theme": theme if theme in ("light", "dark") else "",
+            "dead_letters": dead_letters,
             "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,

@@ -224,7 +224,7 @@ class MergedQueries(Queries):
 
         if away := ", ".join(map(str, self.ask(ping)[1])):
             raise StoreUnavailable(
-                f"partition {away} does not answer, so nothing was changed: an action on all partitions needs all of "
+                f"Partition {away} does not answer, so nothing was changed: an action on all partitions needs all of "
                 "them. To act on the tasks of one, choose it at the top of the page."
             )
 

@@ -9,7 +9,7 @@ from flask import Blueprint, abort, current_app, redirect, render_template, requ
 from taskqueue.dashboard.context import context
 from taskqueue.dashboard.merging import one_snapshot
 from taskqueue.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
-from taskqueue.shared.alerts.rules import alerts, thresholds_of
+from taskqueue.shared.alerts.rules import Level, alerts, thresholds_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -27,12 +27,12 @@ def partitions() -> Partitions:
 @blueprint.get("/partitions")
 def overview() -> str:
     found, shown = partitions().look(), cast("Shown", request.environ[SHOWN])
-    well = {each.number: each.now for each in found if each.now}
-    limits = thresholds_of(context.settings)
+    well, limits = {each.number: each.now for each in found if each.now}, thresholds_of(context.settings)
+    troubles = [(number, alert) for number, now in well.items() for alert in alerts(now, limits)]
     return render_template(
         "partitions.html",
         partitions=found,
-        alerts=[(number, alert) for number, now in well.items() for alert in alerts(now, limits)],
+        alerts=sorted(troubles, key=lambda each: each[1].level is not Level.DANGER),
         total=one_snapshot(list(well.values())) if well else None,
         now=one_snapshot(list(well.values())) if well and shown.choice.all else None,
     )

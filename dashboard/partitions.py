@@ -20,6 +20,7 @@ from taskqueue.dashboard.overview import Snapshot
 from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, SHOWN, Choice, Shown, read_choice
 from taskqueue.dashboard.partition_pages import blueprint, overview
 from taskqueue.shared.config.redis_address import without_password
+from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.redis.client import connect_for, keys_of, translated
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.redis.schema_version import is_draining
@@ -80,6 +81,11 @@ class Partitions:
             )
             for number in self.apps
         ]
+
+    def dead_letters(self) -> int:
+        """Returns how many dead letters all partitions have that answer."""
+        found, _ = self.queries.ask(lambda number: self.context(number).queries.snapshot())
+        return sum(each.counts[TaskState.FAILED] for each in found.values())
 
     def _read(self, number: int) -> tuple[Snapshot, bool]:
         now, client = self.context(number).queries.snapshot(), self.clients[number]

@@ -296,7 +296,7 @@ def test_an_action_does_not_begin_while_a_partition_is_away(
         for form in forms:
             for path in ("/bulk/review", "/bulk"):
                 answer = pages.send(path, 503, verb="retry", rate=1, **form)
-                assert "partition 2 does not answer, so nothing was changed" in answer
+                assert "Partition 2 does not answer, so nothing was changed" in answer
     assert actions(pages) == [[], [], []]
     assert failed(routed) == [1, 0, 1]
 
