@@ -21,6 +21,7 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.task_types import TaskTypes
 from tests.integration.dashboard.test_browser import _look as look
+from tests.integration.dashboard.test_browser import chromium  # noqa: F401
 from tests.integration.partitions.conftest import TYPES, Routed
 from tests.integration.partitions.test_dashboard_of_all import bury, submit
 
@@ -59,7 +60,7 @@ def address(servers: list[EmbeddedRedis], monkeypatch: pytest.MonkeyPatch) -> It
 def test_one_click_retries_a_cause_everywhere_and_a_partition_that_goes_away_is_named(
     servers: list[EmbeddedRedis],
     address: str,
-    chromium: Browser,
+    chromium: Browser,  # noqa: F811
     width: int,
     scheme: str,
 ) -> None:
