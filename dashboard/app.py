@@ -116,10 +116,10 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
     )
 
     def dead_letters(now: Snapshot) -> int:
-        """Returns the number at the top of a page: that of all partitions when these are chosen."""
+        """Returns the number at the top of a page: that of the chosen partitions, also where others are shown."""
         shown = request.environ.get(SHOWN)
-        if shown and shown.choice.all and shown.number is not None:
-            return int(app.extensions["partitions"].dead_letters())
+        if shown and shown.choice.all != (shown.number is None):
+            return int(app.extensions["partitions"].dead_letters(shown.choice))
         return now.counts[TaskState.FAILED]
 
     @app.context_processor

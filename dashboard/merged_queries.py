@@ -5,7 +5,7 @@ The partitions are asked at the same time. What one that is away has is left out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -215,6 +215,10 @@ class MergedQueries(Queries):
         """Changes a bulk action in every partition that answers."""
         return self._each(lambda part: change(part.stores, sibling(action_id, part.stores.bulk_actions.scripts.mark)))
 
+    def has_queue(self, name: str) -> bool:
+        """Returns whether a partition has a queue of this name."""
+        return any(self._each(lambda part: part.has_queue(name)))
+
     def demand_all(self) -> None:
         """Raises StoreUnavailable while a partition is away."""
 
@@ -222,16 +226,24 @@ class MergedQueries(Queries):
             with translated():
                 self.parts[number].stores.redis.ping()
 
-        if away := ", ".join(map(str, self.ask(ping)[1])):
+        self._all(ping, list(self.parts))
+
+    def _all(self, read: Callable[[int], T], numbers: Iterable[int]) -> dict[int, T]:
+        """Returns what each of these partitions answers. Raises StoreUnavailable if one does not."""
+        found, away = self.ask(read, list(numbers), 10 * PATIENCE)
+        if away:
+            said = ", ".join(map(str, away))
             raise StoreUnavailable(
-                f"Partition {away} does not answer, so nothing was changed: an action on all partitions needs all of "
+                f"Partition {said} does not answer, so nothing was changed: an action on all partitions needs all of "
                 "them. To act on the tasks of one, choose it at the top of the page."
             )
+        return found
 
     def selected(self, plan: Plan, most: int) -> tuple[Count, Sequence[TaskSummary]]:
         """Returns how many tasks a bulk action would take now, and some of them."""
         self.demand_all()
-        found = [self.parts[number].selected(own, most) for number, own in self._plans(plan).items()]
+        plans = self._plans(plan)
+        found = self._all(lambda number: self.parts[number].selected(plans[number], most), plans).values()
         number, exact = sum(count.number for count, _ in found), all(count.exact for count, _ in found)
         samples = [each for row in zip_longest(*(some for _, some in found)) for each in row if each]
         return Count(number, exact), samples[:most]
@@ -240,7 +252,7 @@ class MergedQueries(Queries):
         """Returns what of a bulk action is to be done in which partition: as much of the rate as of the tasks."""
         self.demand_all()
         plans = self._plans(plan)
-        counts = {number: self.parts[number].stores.bulk_actions.count(own) for number, own in plans.items()}
+        counts = self._all(lambda number: self.parts[number].stores.bulk_actions.count(plans[number]), plans)
         weights = {number: count.number for number, count in counts.items() if count.number}
         rates = split(rate, weights)
         canaries = split(plan.canary, weights) if plan.canary else dict.fromkeys(weights, 0)

@@ -82,9 +82,10 @@ class Partitions:
             for number in self.apps
         ]
 
-    def dead_letters(self) -> int:
-        """Returns how many dead letters all partitions have that answer."""
-        found, _ = self.queries.ask(lambda number: self.context(number).queries.snapshot())
+    def dead_letters(self, choice: Choice) -> int:
+        """Returns how many dead letters the chosen partitions have, as far as they answer."""
+        numbers = self.numbers if choice.all or choice.number is None else [choice.number]
+        found, _ = self.queries.ask(lambda number: self.context(number).queries.snapshot(), numbers)
         return sum(each.counts[TaskState.FAILED] for each in found.values())
 
     def _read(self, number: int) -> tuple[Snapshot, bool]:

@@ -249,6 +249,10 @@ class Queries:
         """Changes a bulk action in every partition that answers; returns what the changes return."""
         return [change(self.stores, action_id)]
 
+    def has_queue(self, name: str) -> bool:
+        """Returns whether there is a queue of this name."""
+        return name in self.stores.tasks.queues
+
     def demand_all(self) -> None:
         """Raises StoreUnavailable while one of several partitions is away."""
 

@@ -137,7 +137,7 @@ def _plan() -> Plan:
         abort(400, "the form names no action: go back to the list and choose one")
     _demand_role(verb)
     to = request.form.get("to", "")[:100] if verb is Verb.MOVE else ""
-    if to and to not in context.stores.tasks.queues:
+    if to and not context.queries.has_queue(to):
         abort(400, f"there is no queue {to[:40]}: choose one of the list")
     try:
         canary, success = request.form.get("canary", 0, int), request.form.get("success", SUCCESS, int)

@@ -203,6 +203,15 @@ def test_a_partition_that_is_away_is_named(routed: Routed, pages: Pages, monkeyp
     assert "Partition 1 does not answer" not in pages.text("/tasks")
 
 
+def test_the_number_at_the_top_is_that_of_the_choice(routed: Routed, pages: Pages) -> None:
+    bury(routed, {0: 1, 1: 2, 2: 3})
+    to = pages.send("/bulk", scope="all", verb="retry", rate=1)
+    for choice, number in (("all", 6), ("all-2", 6), ("1", 2)):
+        pages.get(f"/partitions/{choice}")
+        for path in ("/dead-letters", "/workers", to):
+            assert f'id="dead-count"><span class="count">{number}<' in pages.text(path), (choice, path)
+
+
 def test_the_totals_of_all_partitions_are_on_the_overview(routed: Routed, pages: Pages) -> None:
     submit(routed, {0: 1, 1: 2, 2: 3})
     text = pages.text("/")
@@ -243,6 +252,16 @@ def test_partitions_without_matching_tasks_begin_nothing(routed: Routed, pages: 
     assert [each[0].rate for each in actions(pages) if each] == [1, 1]
     carry_out(pages)
     assert "changed since" in pages.send("/bulk", 400, scope="filter", type="mail", verb="cancel", rate=1)
+
+
+def test_tasks_are_moved_to_a_queue_that_only_another_partition_has(routed: Routed, pages: Pages) -> None:
+    submit(routed, {2: 1}, type="mail", queue="letters")
+    submit(routed, {0: 1, 1: 1})
+    form = {"scope": "filter", "type": "process", "verb": "move", "rate": 9}
+    assert "there is no queue" in pages.send("/bulk", 400, to="parcels", **form)
+    pages.send("/bulk", to="letters", **form)
+    carry_out(pages)
+    assert len(pages.lists("/tasks?queue=letters&status=pending")[0]) == 3
 
 
 def test_selected_tasks_are_processed_where_they_are(routed: Routed, pages: Pages) -> None:

@@ -35,8 +35,6 @@ def test_other_pages_are_those_of_one_partition(path: str) -> None:
     assert not OF_ALL.fullmatch(path)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/tasks/", "/dead-letters", "/dead-letters/a", "/bulk", "/bulk/review"]
-)
+@pytest.mark.parametrize("path", ["/", "/tasks/", "/dead-letters", "/dead-letters/a", "/bulk", "/bulk/review"])
 def test_lists_are_those_of_all(path: str) -> None:
     assert OF_ALL.fullmatch(path)
