@@ -5,6 +5,7 @@ The partitions are asked at the same time. What one that is away has is left out
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -59,7 +60,7 @@ class MergedQueries(Queries):
         self, read: Callable[[int], T], numbers: Sequence[int] | None = None, patience: float = PATIENCE
     ) -> tuple[dict[int, T], dict[int, StoreUnavailable]]:
         """Returns what `read` returns for each of these partitions, and why others do not answer."""
-        asked: dict[int, Future[T]] = {}
+        asked, until = dict[int, Future[T]](), time.monotonic() + patience
         found, away = dict[int, T](), dict[int, StoreUnavailable]()
         for number in self.parts if numbers is None else numbers:
             if (late := self._late.get(number)) and not late.done():
@@ -68,7 +69,7 @@ class MergedQueries(Queries):
                 asked[number] = self._pools[number].submit(copy_context().run, read, number)
         for number, answer in asked.items():
             try:
-                found[number] = answer.result(patience)
+                found[number] = answer.result(max(0, until - time.monotonic()))
             except StoreUnavailable as error:
                 if type(error) is not StoreUnavailable:
                     raise  # such as that the history of all of them is away

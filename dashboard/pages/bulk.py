@@ -105,10 +105,9 @@ def change(action_id: str, change: str) -> Response:
         return is_open
 
     is_changed = any(context.queries.in_each(action_id, act))
-    away = ", ".join(map(str, g.get("away", ())))
     if not is_changed:
-        abort(400, "this bulk action has ended" + (f", but partition {away} does not answer" if away else ""))
-    message = f"Nothing has changed in partition {away}, which does not answer." if away else ""
+        abort(400, f"this bulk action has ended{_away()}")
+    message = f"The action is {_CHANGES[change]}{_away()}: there it is unchanged." if _away() else ""
     return recorded(url_for(".action", action_id=action_id), message)
 
 
@@ -154,8 +153,14 @@ def _demand_role(verb: Verb) -> None:
 def _found(action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
-        abort(404, "no such bulk action, or its record is corrupt; the last hundred are kept")
+        abort(404, f"no such bulk action, or its record is corrupt; the last hundred are kept{_away()}")
     return found
+
+
+def _away() -> str:
+    """Returns which of several partitions did not answer this request; "" if all did."""
+    away = ", ".join(map(str, g.get("away", ())))
+    return f"; partition {away} does not answer" if away else ""
 
 
 def _selection() -> Selection:

@@ -327,7 +327,7 @@ def test_a_partition_that_is_away_does_not_keep_an_action_from_being_paused(
     to = pages.send("/bulk", scope="filter", status="pending", verb="cancel", rate=1)
     with away(pages, 1, monkeypatch):
         pages.send(f"{to}/pause")
-        assert "Nothing has changed in partition 1, which does not answer." in pages.text(to)
+        assert "The action is paused; partition 1 does not answer: there it is unchanged." in pages.text(to)
     assert [each[0].state for each in actions(pages)] == ["paused", "running", "paused"]
     assert "s-running" in pages.text(to)
 
