@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 
@@ -23,14 +24,16 @@ from taskqueue.dashboard.auth.users import Role, Users
 from taskqueue.dashboard.context import PageContext
 from taskqueue.dashboard.explain.status import waiting_for
 from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.overview import Overview
+from taskqueue.dashboard.overview import Overview, Snapshot
+from taskqueue.dashboard.partition_choice import SHOWN
 from taskqueue.dashboard.queries import Queries
-from taskqueue.dashboard.stores import open_stores
+from taskqueue.dashboard.stores import Stores, open_stores
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.decode import moment
 from taskqueue.shared.domain.duration import duration
 from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.sanitize import plain
+from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import (
     BatchBusy,
     BatchNotFound,
@@ -54,10 +57,18 @@ class PlainName(BaseConverter):
     regex = "[^/:]{1,200}"
 
 
-def create_app(settings: Settings, redis: Redis, users: Users, *, first: PageContext | None = None) -> Flask:
+def create_app(
+    settings: Settings,
+    redis: Redis,
+    users: Users,
+    *,
+    first: PageContext | None = None,
+    queries: Callable[[Stores, Overview, Redaction], Queries] = Queries,
+) -> Flask:
     """Returns the dashboard, wired to one Redis client.
 
-    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all.
+    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all,
+    and `queries` makes those of the app that shows all.
     """
     accounts = first.stores.redis if first else redis
     app = Flask("taskqueue.dashboard", root_path=str(files("taskqueue.dashboard")))
@@ -75,7 +86,7 @@ def create_app(settings: Settings, redis: Redis, users: Users, *, first: PageCon
     context = PageContext(
         settings=settings,
         stores=stores,
-        queries=Queries(stores, Overview(stores, metrics), redaction),
+        queries=queries(stores, Overview(stores, metrics), redaction),
         redaction=redaction,
         metrics=metrics,
         users=users,
@@ -104,6 +115,13 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         waiting_for=waiting_for,
     )
 
+    def dead_letters(now: Snapshot) -> int:
+        """Returns the number at the top of a page: that of the chosen partitions, also where others are shown."""
+        shown = request.environ.get(SHOWN)
+        if shown and shown.choice.all != (shown.number is None):
+            return int(app.extensions["partitions"].dead_letters(shown.choice))
+        return now.counts[TaskState.FAILED]
+
     @app.context_processor
     def common() -> dict[str, object]:
         theme = request.cookies.get("theme", "")
@@ -112,11 +130,12 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
             "theme": theme if theme in ("light", "dark") else "",
+            "dead_letters": dead_letters,
             "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
             "personal_keys": bool(context.settings.personal_keys),
-            "partition": app.extensions.get("partition"),
+            "partition": request.environ.get(SHOWN),
             "partition_numbers": app.extensions["partitions"].numbers if "partitions" in app.extensions else [],
         }
 

@@ -53,9 +53,9 @@ def changed(what: str, about: str, detail: str = "", *, to: str, message: str = 
     return recorded(to, message)
 
 
-def recorded(to: str, message: str) -> Response:
+def recorded(to: str, message: str = "") -> Response:
     """Does the rest of `changed`, for a change that is in the audit record already."""
-    context.queries.cache.clear()
+    context.queries.forget()
     if message:
         flash(message)
     return redirect(to)

@@ -1,19 +1,20 @@
-"""Partitions: the state of each on one page, and the choice of the one that the other pages show."""
+"""Partitions: the state of each on one page, and the choice of what the other pages show."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, cast
 
 from flask import Blueprint, abort, current_app, redirect, render_template, request
+
+from taskqueue.dashboard.context import context
+from taskqueue.dashboard.merging import one_snapshot
+from taskqueue.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
+from taskqueue.shared.alerts.rules import Level, alerts, thresholds_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
     from taskqueue.dashboard.partitions import Partitions
-
-OF_ID = re.compile(r"/(?:tasks|batches|bulk)/([A-Za-z0-9_-]{1,128})(?:/.*)?")
-"""Pages about what only one partition has."""
 
 blueprint = Blueprint("partitions", __name__)
 
@@ -25,15 +26,25 @@ def partitions() -> Partitions:
 
 @blueprint.get("/partitions")
 def overview() -> str:
-    return render_template("partitions.html", partitions=partitions().look())
+    found, shown = partitions().look(), cast("Shown", request.environ[SHOWN])
+    well, limits = {each.number: each.now for each in found if each.now}, thresholds_of(context.settings)
+    troubles = [(number, alert) for number, now in well.items() for alert in alerts(now, limits)]
+    return render_template(
+        "partitions.html",
+        partitions=found,
+        alerts=sorted(troubles, key=lambda each: each[1].level is not Level.DANGER),
+        total=one_snapshot(list(well.values())) if well else None,
+        now=one_snapshot(list(well.values())) if well and shown.choice.all else None,
+    )
 
 
-@blueprint.get("/partitions/<number>")
-def choose(number: str) -> Response:
-    """The router has noted the choice: this app is that of the chosen partition."""
-    if not number.isdecimal() or int(number) not in partitions().numbers:
+@blueprint.get("/partitions/<said>")
+def choose(said: str) -> Response:
+    """The router has noted the choice: the app that serves this is the chosen one."""
+    choice = read_choice(said, partitions().numbers)
+    if choice is None:
         abort(404, "There is no such partition.")
     to = request.args.get("to", "/")
     # Only a page of this dashboard ("//host" and "/\\host" lead elsewhere), which every partition has.
     is_own = to.startswith("/") and to[1:2] not in ("/", "\\")
-    return redirect(to if is_own and not OF_ID.fullmatch(to) else "/")
+    return redirect(to if is_own and (choice.all or not OF_ID.fullmatch(to)) else "/")

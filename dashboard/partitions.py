@@ -1,7 +1,8 @@
-"""The dashboard of a system with several partitions: an app for each, and the choice between them.
+"""The dashboard of a system with several partitions: an app for each, one for all, and the choice between them.
 
-A page about a task, a batch or a bulk action is served by the partition that its id names; every other page by the one
-that the browser has chosen last, in a cookie. Sign-in and personal keys are in the first partition.
+A page about a task or a batch is served by the partition that its id names; every other page by what the browser has
+chosen last, in a cookie: one partition, or all. Pages that are about one partition by nature then show one of them.
+Sign-in, personal keys, and the saved views of the pages over all are in the first partition.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.dashboard.app import create_app
-from taskqueue.dashboard.partition_pages import OF_ID, blueprint
+from taskqueue.dashboard.merged_queries import MergedQueries
+from taskqueue.dashboard.overview import Snapshot
+from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, SHOWN, Choice, Shown, read_choice
+from taskqueue.dashboard.partition_pages import blueprint, overview
 from taskqueue.shared.config.redis_address import without_password
-from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.redis.client import connect_for, keys_of, translated
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.redis.schema_version import is_draining
@@ -28,11 +33,10 @@ if TYPE_CHECKING:
 
     from taskqueue.dashboard.auth.users import Users
     from taskqueue.dashboard.context import PageContext
-    from taskqueue.dashboard.overview import Snapshot
     from taskqueue.shared.config.settings import Settings
 
 COOKIE = "taskqueue_partition"
-_CHOICE = re.compile(r"/partitions/(\d{1,4})")
+_CHOICE = re.compile(r"/partitions/([^/]+)")
 Environ = dict[str, Any]
 
 
@@ -50,9 +54,10 @@ class PartitionState:
 class Partitions:
     """The apps of all partitions."""
 
-    def __init__(self, apps: Mapping[int, Flask], clients: Mapping[int, Redis]) -> None:
+    def __init__(self, apps: Mapping[int, Flask], clients: Mapping[int, Redis], queries: MergedQueries) -> None:
         self.apps = apps
         self.clients = clients
+        self.queries = queries
 
     @property
     def numbers(self) -> list[int]:
@@ -65,18 +70,28 @@ class Partitions:
 
     def look(self) -> list[PartitionState]:
         """Returns the state of every partition."""
-        return [self._state(number) for number in self.apps]
+        found, away = self.queries.ask(self._read)
+        return [
+            PartitionState(
+                number=number,
+                url=without_password(self.context(number).settings.store_url),
+                now=found[number][0] if number in found else None,
+                is_draining=number in found and found[number][1],
+                trouble=str(away.get(number, "")),
+            )
+            for number in self.apps
+        ]
 
-    def _state(self, number: int) -> PartitionState:
-        own = self.context(number)
-        url = without_password(own.settings.store_url)
-        try:
-            now = own.queries.snapshot()
-            with translated():
-                drains = is_draining(self.clients[number].get(keys_of(self.clients[number]).FORMAT))
-            return PartitionState(number=number, url=url, now=now, is_draining=drains)
-        except StoreUnavailable as error:
-            return PartitionState(number=number, url=url, now=None, trouble=str(error))
+    def dead_letters(self, choice: Choice) -> int:
+        """Returns how many dead letters the chosen partitions have, as far as they answer."""
+        numbers = self.numbers if choice.all or choice.number is None else [choice.number]
+        found, _ = self.queries.ask(lambda number: self.context(number).queries.snapshot(), numbers)
+        return sum(each.counts[TaskState.FAILED] for each in found.values())
+
+    def _read(self, number: int) -> tuple[Snapshot, bool]:
+        now, client = self.context(number).queries.snapshot(), self.clients[number]
+        with translated():
+            return now, is_draining(client.get(keys_of(client).FORMAT))
 
 
 class PartitionedDashboard:
@@ -89,25 +104,35 @@ class PartitionedDashboard:
         for number, own in settings.partitions.items():
             apps[number] = app = create_app(own, self.clients[number], users, first=first)
             first = first or app.extensions["page_context"]
-        self.partitions = Partitions(apps, self.clients)
-        for number, app in apps.items():
+        parts = {number: app.extensions["page_context"].queries for number, app in apps.items()}
+        [(number, own), *_] = settings.partitions.items()
+        self.all = create_app(own, self.clients[number], users, first=first, queries=partial(MergedQueries, parts))
+        self.partitions = Partitions(apps, self.clients, self.all.extensions["page_context"].queries)
+        for app in (*apps.values(), self.all):
             app.extensions["partitions"] = self.partitions
-            app.extensions["partition"] = number
             app.register_blueprint(blueprint)
-        self.config = next(iter(apps.values())).config
+        self.all.view_functions["overview.overview"] = overview
+        self.config = self.all.config
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        chosen, number = _cookie(environ), None
-        path = environ.get("PATH_INFO", "/")
-        if of_id := OF_ID.fullmatch(path):
-            number = locate(of_id[1], self.clients)
-        elif (choice := _CHOICE.fullmatch(path)) and int(choice[1]) in self.partitions.apps:
-            number = int(choice[1])
-        if number is None and chosen in self.partitions.apps:
-            number = chosen
-        found = self._first() if number is None else number
-        noted = start_response if found == chosen else _noting(start_response, found)
-        return self.partitions.apps[found](environ, noted)
+        said, path = _cookie(environ), environ.get("PATH_INFO", "/")
+        choice = read_choice(said, self.partitions.apps) or Choice()
+        if (chosen := _CHOICE.fullmatch(path)) and (new := read_choice(chosen[1], self.partitions.apps)):
+            choice = new
+        number = locate(of_id[1], self.clients) if (of_id := OF_ID.fullmatch(path)) else None
+        shown = Shown(choice, number, by_id=True)
+        if number is None and (OF_BULK.fullmatch(path) or (choice.all and OF_ALL.fullmatch(path))):
+            shown = Shown(choice)
+        elif number is None or not choice.all:
+            # The cookie gets what is shown, so that a form of this page changes it there.
+            one = next((each for each in (number, choice.number) if each is not None), None)
+            one = self._first() if one is None else one
+            shown = Shown(Choice(choice.all, one), one)
+        environ[SHOWN] = shown
+        noted = str(shown.choice)
+        start = start_response if noted == (said or "all") else _noting(start_response, noted)
+        app = self.all if shown.number is None else self.partitions.apps[shown.number]
+        return app(environ, start)
 
     def _first(self) -> int:
         """Returns the first partition that answers."""
@@ -115,17 +140,17 @@ class PartitionedDashboard:
         return next((each.number for each in states if each.now), states[0].number)
 
 
-def _cookie(environ: Environ) -> int | None:
+def _cookie(environ: Environ) -> str:
     try:
         said = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
     except CookieError:
-        return None
-    return int(said.value) if said is not None and said.value.isdecimal() and len(said.value) < 5 else None
+        return ""
+    return said.value if said is not None else ""
 
 
-def _noting(start_response: StartResponse, number: int) -> StartResponse:
+def _noting(start_response: StartResponse, choice: str) -> StartResponse:
     def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
-        cookie = ("Set-Cookie", f"{COOKIE}={number}; Path=/; SameSite=Lax; HttpOnly")
+        cookie = ("Set-Cookie", f"{COOKIE}={choice}; Path=/; SameSite=Lax; HttpOnly")
         return start_response(status, [*headers, cookie], *more)
 
     return start

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from taskqueue.dashboard.cache import FRESH, TTLCache
 from taskqueue.dashboard.overview import Overview, Snapshot
@@ -62,6 +62,15 @@ class TypeInfo:
     limit: LimitState | None
 
 
+class Share(NamedTuple):
+    """What of a bulk action is to be done in one partition."""
+
+    stores: Stores
+    plan: Plan
+    rate: int
+    size: Count
+
+
 def _cached(read: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
     """Decorates a query so that its answers come from the cache."""
 
@@ -81,6 +90,10 @@ class Queries:
         self.overview = overview
         self.cache = TTLCache()
         self.large = threading.Lock()
+
+    def forget(self) -> None:
+        """Drops what was read, after a change."""
+        self.cache.clear()
 
     def snapshot(self) -> Snapshot:
         """Returns the state of the system, at most two seconds old."""
@@ -176,9 +189,12 @@ class Queries:
         )
 
     @_cached
-    def batches(self, cursor: str | None) -> tuple[list[Batch], str | None]:
-        """Returns a page of batches, newest first, and the next cursor. Raises ValueError for an invalid cursor."""
-        return self.stores.batches.page(PAGE, cursor)[:2]
+    def batches(self, cursor: str | None) -> tuple[list[Batch], str | None, list[str]]:
+        """Returns a page of batches, newest first, the next cursor, and that behind each batch.
+
+        Raises ValueError for an invalid cursor.
+        """
+        return self.stores.batches.page(PAGE, cursor)
 
     @_cached
     def batch(self, batch_id: str) -> Batch:
@@ -191,9 +207,9 @@ class Queries:
         return self.stores.batches.items(batch_id, PAGE, after, state)
 
     @_cached
-    def failure_groups(self, page: int) -> tuple[list[FailureGroup], int]:
+    def failure_groups(self, page: int, size: int = PAGE) -> tuple[list[FailureGroup], int]:
         """Returns a page of dead-letter groups, the largest first, and the number of groups."""
-        return self.stores.failure_groups.page(page * PAGE, PAGE)
+        return self.stores.failure_groups.page(page * size, size)
 
     @_cached
     def failure_group(self, key: str) -> FailureGroup | None:
@@ -223,6 +239,27 @@ class Queries:
     def bulk_action(self, action_id: str) -> BulkAction | None:
         """Returns a bulk action, at most half a second old, as its page shows progress; None if there is none."""
         return self.cache.get(("bulk action", action_id), lambda: self.stores.bulk_actions.get(action_id), _QUICK)
+
+    def siblings(self, action_id: str) -> list[tuple[Stores, BulkAction]]:
+        """Returns a bulk action in each partition that has it, with the stores there."""
+        found = self.bulk_action(action_id)
+        return [(self.stores, found)] if found else []
+
+    def in_each(self, action_id: str, change: Callable[[Stores, str], T]) -> list[T]:
+        """Changes a bulk action in every partition that answers; returns what the changes return."""
+        return [change(self.stores, action_id)]
+
+    def has_queue(self, name: str) -> bool:
+        """Returns whether there is a queue of this name."""
+        return name in self.stores.tasks.queues
+
+    def demand_all(self) -> None:
+        """Raises StoreUnavailable while one of several partitions is away."""
+
+    def shares(self, plan: Plan, rate: int) -> list[Share]:
+        """Returns what of a bulk action is to be done in which partition; nothing where no task matches."""
+        count = self.stores.bulk_actions.count(plan)
+        return [Share(self.stores, plan, rate, count)] if count.number else []
 
     def selected(self, plan: Plan, most: int) -> tuple[Count, Sequence[TaskSummary]]:
         """Returns how many tasks a bulk action would take now, and some of them."""

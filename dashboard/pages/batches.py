@@ -21,7 +21,7 @@ blueprint = Blueprint("batches", __name__)
 def batches() -> str:
     cursor = request.args.get("cursor")
     try:
-        found, older = context.queries.batches(cursor)
+        found, older, _ = context.queries.batches(cursor)
     except ValueError:
         abort(400, "invalid cursor: open the list from its first page")
     return show("batches.html", batches=found, older=older, cursor=cursor)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, abort, request, url_for
+from flask import Blueprint, abort, flash, g, request, url_for
 
 from taskqueue.dashboard.auth.security import demand_role, needs, person
 from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
+from taskqueue.dashboard.context import context, recorded, show
 from taskqueue.dashboard.filters import given, read_filter
+from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
 from taskqueue.shared.stores.tasks import Filter
 
@@ -60,16 +62,24 @@ def begin() -> Response:
     plan, rate = _plan(), request.form.get("rate", 0, int)
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
-    count = context.stores.bulk_actions.count(plan)
-    if not count.number:
+    shares, begun = context.queries.shares(plan, rate), None
+    if not shares:
         abort(400, "none of these tasks can be processed any more: they have changed since the review")
     what, name = _what(plan.selection), person().name
-    action_id = context.stores.bulk_actions.begin(
-        plan, what=what, by=name, rate=rate, reason=f"by {name} in the dashboard"
-    )
-    first = f", {plan.canary} first" if plan.canary else ""
-    detail = f"{count.number} tasks{first}, {rate} per second: {what}"
-    return changed(f"started bulk {plan.verb}", action_id, detail, to=url_for(".action", action_id=action_id))
+    for stores, own, own_rate, count in shares:
+        try:
+            begun = stores.bulk_actions.begin(
+                own, what=what, by=name, rate=own_rate, reason=f"by {name} in the dashboard", action_id=begun
+            )
+        except StoreUnavailable as error:
+            if begun is None:
+                raise
+            flash(f"This action did not begin in all partitions: {error}.")
+            break
+        first = f", {own.canary} first" if own.canary else ""
+        detail = f"{count.number} tasks{first}, {own_rate} per second: {what}"
+        stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
+    return recorded(url_for(".action", action_id=begun))
 
 
 @blueprint.get("/bulk/<action_id>")
@@ -86,10 +96,19 @@ def action(action_id: str) -> str:
 def change(action_id: str, change: str) -> Response:
     if change == "resume":
         _demand_role(_found(action_id).verb)
-    if not context.stores.bulk_actions.change(action_id, _CHANGES[change]):
-        abort(400, "this bulk action has ended")
-    what = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action"
-    return changed(what, action_id, to=url_for(".action", action_id=action_id))
+    what, name = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action", person().name
+
+    def act(stores: Stores, own_id: str) -> bool:
+        is_open = stores.bulk_actions.change(own_id, _CHANGES[change])
+        if is_open:
+            stores.audit.record(name, what, own_id)
+        return is_open
+
+    is_changed = any(context.queries.in_each(action_id, act))
+    if not is_changed:
+        abort(400, f"this bulk action has ended{_away()}")
+    message = f"The action is {_CHANGES[change]}{_away()}: there it is unchanged." if _away() else ""
+    return recorded(url_for(".action", action_id=action_id), message)
 
 
 @blueprint.post("/bulk/<action_id>/undo")
@@ -98,11 +117,15 @@ def undo(action_id: str) -> Response:
     found = _found(action_id)
     if found.open:
         abort(400, "this bulk action has not ended: abort it first")
-    try:
-        begun = context.stores.bulk_actions.undo(found, by=person().name)
-    except ValueError as error:
-        abort(400, str(error))
-    return changed("started undo of bulk action", action_id, to=url_for(".action", action_id=begun))
+    context.queries.demand_all()
+    parts, begun = context.queries.siblings(action_id), None
+    for stores, own in [each for each in parts if each[1].done] or parts[:1]:
+        try:
+            begun = stores.bulk_actions.undo(own, by=person().name, action_id=begun)
+        except ValueError as error:
+            abort(400, str(error))
+        stores.audit.record(person().name, "started undo of bulk action", own.id)
+    return recorded(url_for(".action", action_id=begun))
 
 
 def _plan() -> Plan:
@@ -113,7 +136,7 @@ def _plan() -> Plan:
         abort(400, "the form names no action: go back to the list and choose one")
     _demand_role(verb)
     to = request.form.get("to", "")[:100] if verb is Verb.MOVE else ""
-    if to and to not in context.stores.tasks.queues:
+    if to and not context.queries.has_queue(to):
         abort(400, f"there is no queue {to[:40]}: choose one of the list")
     try:
         canary, success = request.form.get("canary", 0, int), request.form.get("success", SUCCESS, int)
@@ -130,8 +153,14 @@ def _demand_role(verb: Verb) -> None:
 def _found(action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
-        abort(404, "no such bulk action, or its record is corrupt; the last hundred are kept")
+        abort(404, f"no such bulk action, or its record is corrupt; the last hundred are kept{_away()}")
     return found
+
+
+def _away() -> str:
+    """Returns which of several partitions did not answer this request; "" if all did."""
+    away = ", ".join(map(str, g.get("away", ())))
+    return f"; partition {away} does not answer" if away else ""
 
 
 def _selection() -> Selection:

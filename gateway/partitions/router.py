@@ -26,6 +26,7 @@ from taskqueue.gateway.partitions.members import Answer, Environ, Member, Member
 from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
+from taskqueue.shared.domain.merged_pages import order, order_of_name, read_cursor
 from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
@@ -208,13 +209,13 @@ def one_document(merge: merging.Merge) -> Handler:
     return handle
 
 
-def paged(key: Callable[[str], Any] = merging.order) -> Handler:
+def paged(key: Callable[[str], Any] = order) -> Handler:
     """Returns a handler that merges the pages of all partitions."""
 
     def handle(router: Router, call: Call) -> Answer:
         query = parse_qs(call.environ.get("QUERY_STRING", ""), keep_blank_values=True)
         try:
-            before = merging.read_cursor(query.get("cursor", [None])[0], router.members.all)
+            before = read_cursor(query.get("cursor", [None])[0], router.members.all)
         except ValueError:
             raise bad_cursor() from None
         limit = query.get("limit", [""])[0]
@@ -425,8 +426,8 @@ def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: 
 
     While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
     """
-    order = preferred(name, router.members.all)
-    before = [router.members.all[number] for number in order[: order.index(home.number) + 1]]
+    places = preferred(name, router.members.all)
+    before = [router.members.all[number] for number in places[: places.index(home.number) + 1]]
     away = next((each for each in before if each.is_draining and not each.answers), None)
     if away is not None:
         router.members.first.authenticate(call.environ, scope)
@@ -516,7 +517,7 @@ ROUTES = (
     _route("PUT DELETE", rf"/limits/(types|keys)/{_NAME}", everywhere(merging.together)),
     _route("GET", "/workers", merged(merging.by("name", without=("held", "running")))),
     _route("GET", "/waiting", merged(merging.waiting)),
-    _route("GET", "/schedules", paged(merging.order_of_name)),
+    _route("GET", "/schedules", paged(order_of_name)),
     _route("GET PUT DELETE POST", rf"/schedules/{_NAME}(/.*)?", schedule),
     _route("GET", "/breakdown", merged(merging.breakdown)),
     _route("GET", "/timeline", merged(merging.timeline)),

@@ -20,9 +20,9 @@ from taskqueue.dashboard.auth.users import Users
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain import failure_fingerprint
 from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, running_system
-from tests.support.keys import keys
 
 
 @pytest.fixture
@@ -99,15 +99,19 @@ def bury(
 ) -> list[str]:
     """Dead letters that died with these messages, made by the scripts that a worker uses."""
     ids = system.submit_many([(task_type, data)] * len(messages), **options)  # type: ignore[arg-type]
-    waiting = dict(zip(ids, messages, strict=True))
+    fail_all(system.scripts, dict(zip(ids, messages, strict=True)), error, place)
+    return ids
+
+
+def fail_all(scripts: Scripts, waiting: dict[str, str], error: str = "ValueError", place: str = "shop.pay") -> None:
+    """Runs pending tasks as a worker does; each fails with its message."""
     while waiting:
-        tasks = system.scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)[3]
+        tasks = scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)[3]
         report: list[str | bytes] = []
         for task in tasks:
             message = waiting.pop(task[0].decode(), "another")
             about = {"type": error, "message": message, "place": place, "pattern": failure_fingerprint.pattern(message)}
             record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": f"Trace\n{message}"}}
             report += [task[0], "spade", *ENDS["failed"], "0", json.dumps(record), json.dumps(about), b""]
-        system.scripts.call("report", "digger", *report)
-        system.redis.delete(keys.claim("digger"))
-    return ids
+        scripts.call("report", "digger", *report)
+        scripts.redis.delete(scripts.keys.claim("digger"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -22,24 +23,35 @@ def pages(routed: Routed) -> Client:
 def shown(pages: Client, path: str) -> tuple[int, str]:
     """The status of a page, and the partition that it shows."""
     answer = pages.get(path, follow_redirects=True)
-    _, _, rest = answer.text.partition('id="partition"><summary aria-label="Partition ')
-    return answer.status_code, rest.partition(":")[0]
+    if only := re.search(r"(?:This page shows|In) partition (\d)", answer.text):
+        return answer.status_code, f"{only[1]} of all"
+    _, _, rest = answer.text.partition('id="partition"><summary aria-label="')
+    return answer.status_code, rest.partition(":")[0].removeprefix("Partition ")
 
 
 def test_a_page_about_a_task_is_that_of_its_partition(routed: Routed, pages: Client) -> None:
     for number in (2, 0, 1):
         task = routed.submit_to(number)
-        assert shown(pages, f"/tasks/{task}") == (200, str(number))
-        assert shown(pages, "/tasks") == (200, str(number)), "the lists that are one click away are of the same one"
+        assert shown(pages, f"/tasks/{task}") == (200, f"{number} of all")
+        assert shown(pages, "/tasks") == (200, "All partitions")
+    pages.get("/partitions/0")
+    assert shown(pages, f"/tasks/{routed.submit_to(1)}") == (200, "1")
+    assert shown(pages, "/tasks") == (200, "1"), "the lists that are one click away are of the same one"
 
 
 def test_the_browser_chooses_the_partition_of_other_pages(routed: Routed, pages: Client) -> None:
-    assert shown(pages, "/") == (200, "0")
+    assert shown(pages, "/") == (200, "All partitions")
+    assert shown(pages, "/queues") == (200, "0 of all")
+    assert shown(pages, "/partitions/all-2?to=/queues") == (200, "2 of all")
+    assert shown(pages, "/limits") == (200, "2 of all")
+    assert shown(pages, "/batches") == (200, "All partitions")
     assert shown(pages, "/partitions/2?to=/queues") == (200, "2")
     assert shown(pages, "/dead-letters") == (200, "2")
     task = routed.submit_to(0)
     assert shown(pages, f"/partitions/1?to=/tasks/{task}") == (200, "1"), "that task is in another one"
-    assert shown(pages, "/partitions/7")[0] == 404
+    assert shown(pages, "/partitions/all?to=/queues") == (200, "0 of all")
+    for unknown in ("7", "all-7", "every", "-1", "al"):
+        assert shown(pages, f"/partitions/{unknown}")[0] == 404
 
 
 @pytest.mark.parametrize("to", ["//evil.example", "/\\evil.example", "https://evil.example", ""])
@@ -70,7 +82,7 @@ def test_a_partition_that_is_away_is_named_and_the_others_are_shown(
         text = pages.get("/partitions").text
         assert "s-away" in text
         assert "2 of 3 answer" in text
-        assert shown(Client(dashboard), "/") == (200, "1"), "the first that answers"
+        assert shown(Client(dashboard), "/queues") == (200, "1 of all"), "the first that answers"
 
 
 def test_all_partitions_share_the_count_of_failed_sign_ins_and_the_metrics(routed: Routed) -> None:
