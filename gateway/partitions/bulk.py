@@ -12,6 +12,7 @@ from taskqueue.gateway.http.parts import BULK_PART, PART, BulkPart
 from taskqueue.gateway.partitions import merging
 from taskqueue.shared.domain.partition import mark_of_partition, sibling
 from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.stores.bulk_actions import MOST_SELECTED
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 
@@ -30,7 +31,7 @@ About = Callable[["Member"], "Environ"]
 
 def preview(router: Router, call: Call) -> Answer:
     """Returns how many tasks of all partitions an action would process."""
-    answers = _ask(call, _bodies(router, call))
+    answers = _ask(call, _bodies(router, call, Scope.READ))
     bad = next((each for each in answers if not each.well and not each.is_away), None)
     return bad or router.combined(answers, merging.preview)
 
@@ -41,15 +42,22 @@ def begin(router: Router, call: Call) -> Answer:
 
 
 def empty(router: Router, call: Call) -> Answer:
-    """Begins to cancel the waiting tasks of a queue in every partition."""
+    """Begins to cancel the waiting tasks of a queue in every partition that has it."""
     return _begin(router, call, lambda _: {"action": "cancel", "filter": {"queue": call.match["name"]}})
 
 
 def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answer:
-    """Begins the parts of an action; `previewed` returns the body of a preview of it."""
+    """Begins the parts of an action; `previewed` returns the body of a preview of it.
+
+    What one partition refuses, such as a queue that it does not know, begins in none.
+    """
     router.demand_all(call)
-    bodies = _bodies(router, call)
-    tasks = {member.number: _count(member, call, previewed(_object(body))) for member, body in bodies.items()}
+    bodies = _bodies(router, call, Scope.OPERATE)
+    previews = {member: _preview(member, call, previewed(_object(body))) for member, body in bodies.items()}
+    refusing = next((member for member, answer in previews.items() if 400 <= answer.status < 500), None)
+    if refusing:
+        return refusing.call(call.environ, bodies[refusing])
+    tasks = {member.number: answer.document["count"] if answer.well else 0 for member, answer in previews.items()}
     action_id = token_hex(8)
     answers = _ask(
         call, bodies, lambda member: {BULK_PART: BulkPart(action_id=action_id, number=member.number, tasks=tasks)}
@@ -59,17 +67,20 @@ def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answe
 
 def _begun(router: Router, answers: list[Answer]) -> Answer:
     """Returns the action out of its parts; a partition that has gone away meanwhile is named."""
-    refused = next((each for each in answers if not each.well and not each.is_away), None)
-    return refused or router.combined(answers, merging.bulk_action)
+    known = [each for each in answers if each.status != 404] or answers[:1]
+    refused = next((each for each in known if not each.well and not each.is_away), None)
+    return refused or router.combined(known, merging.bulk_action)
 
 
-def _bodies(router: Router, call: Call) -> Bodies:
-    """Returns the body for each partition: with the ids of its own tasks, else as it was sent."""
+def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
+    """Returns the body for each partition: with the ids of its own tasks, else as it was sent. Raises Refusal."""
     sent = router.body(call)
     body = _object(sent)
     ids = body.get("task_ids")
-    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or not ids:
+    ids = ids if isinstance(ids, list) and all(isinstance(each, str) for each in ids) else []
+    if not 0 < len(ids) <= MOST_SELECTED:  # a filter, or the apps say what is wrong
         return dict.fromkeys(router.members.answering() or [router.members.first], sent)
+    router.members.first.authenticate(call.environ, scope)
     own: dict[Member, list[str]] = {}
     for each in ids:
         own.setdefault(router.locate(each), []).append(each)
@@ -85,11 +96,9 @@ def _object(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _count(member: Member, call: Call, body: Any) -> int:
-    """Returns how many tasks a partition has for an action; 0 where it does not say."""
+def _preview(member: Member, call: Call, body: Any) -> Answer:
     environ = {**call.environ, "PATH_INFO": "/bulk-actions/preview"}
-    answer = member.call(environ, json.dumps(body).encode(), {PART: 1})
-    return int(answer.document["count"]) if answer.well else 0
+    return member.call(environ, json.dumps(body).encode(), {PART: 1})
 
 
 # --- looking at it, and changing it ---

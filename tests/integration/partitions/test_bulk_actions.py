@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from werkzeug.test import Client
 
+from taskqueue.gateway.app import create_router
 from taskqueue.gateway.partitions.members import Answer
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.partition import partition_of_id
+from taskqueue.shared.stores.api_keys import Scope, new_key
 from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.queues import Queues
@@ -158,6 +162,40 @@ def test_a_queue_is_emptied_in_all_partitions(routed: Routed) -> None:
     assert (action.status_code, action.json["total"], action.json["rate"]) == (202, 4, 40)
     assert actions(routed, 0).all()[0][0].rate == 20
     assert routed.post("/queues/nosuch/empty", {}).status_code == 404
+
+
+def test_a_queue_of_one_partition_is_emptied_there(routed: Routed) -> None:
+    routed.submit_to(1, queue="imports")
+    fill(routed, 1, 1, 1)
+    action = routed.post("/queues/imports/empty")
+    assert (action.status_code, action.json["total"]) == (202, 1)
+    assert [len(actions(routed, number).all()[0]) for number in range(3)] == [0, 1, 0]
+
+
+def test_a_move_into_a_queue_that_one_partition_does_not_know_begins_in_none(routed: Routed) -> None:
+    routed.submit_to(1, queue="imports")
+    fill(routed, 1, 1, 1)
+    answer = routed.post("/bulk-actions", {"action": "move", "to": "imports", "filter": {"type": "process"}})
+    assert (answer.status_code, answer.json["instance"]) == (422, "/bulk-actions")
+    assert routed.get("/bulk-actions")["items"] == []
+
+
+def test_many_ids_are_not_looked_for(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed.router, "locate", lambda _: pytest.fail("each costs a command in every partition"))
+    body = {"action": "cancel", "task_ids": [f"job-{number}" for number in range(1001)]}
+    assert routed.post("/bulk-actions", body).status_code == 422
+    assert routed.post("/bulk-actions/preview", body).status_code == 422
+
+
+def test_without_a_key_no_id_is_looked_for(three: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    key, text = new_key("shop", [Scope.READ])
+    router = create_router(Settings.model_validate({**three.model_dump(), "api_keys": [key.line]}))
+    monkeypatch.setattr(router, "locate", lambda _: pytest.fail("it costs a command in every partition"))
+    http, body = Client(router), {"action": "cancel", "task_ids": ["job-1"]}
+    assert http.post("/bulk-actions", json=body).status_code == 401
+    assert http.post("/bulk-actions/preview", json=body).status_code == 401
+    assert http.post("/bulk-actions", json=body, headers={"Authorization": f"Bearer {text}"}).status_code == 403
 
 
 def test_nothing_begins_while_a_partition_is_away(routed: Routed) -> None:
