@@ -162,7 +162,9 @@ _FAILED = "The action failed"
 def _register_errors(app: Flask) -> None:
     @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
-        what = "The history" if isinstance(error, HistoryUnavailable) else "Redis"
+        shown = request.environ.get(SHOWN)
+        where = "Redis" if shown is None or shown.number is None else f"Partition {shown.number}"
+        what = "The history" if isinstance(error, HistoryUnavailable) else where
         # An open page shows it when it is over.
         again = {"Refresh": "5"} if request.method == "GET" else {}
         return *_apology(503, f"{what} cannot be reached", str(error)), {"Retry-After": "2", **again}

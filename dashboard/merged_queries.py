@@ -21,7 +21,7 @@ from taskqueue.dashboard.overview import Overview, Snapshot
 from taskqueue.dashboard.queries import PAGE, Queries, Share
 from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.domain.merged_pages import Part, merge_pages, read_cursor
-from taskqueue.shared.domain.partition import partition_of_id, sibling, split
+from taskqueue.shared.domain.partition import not_answering, partition_of_id, sibling, split
 from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.task import TaskState, TaskSummary
 from taskqueue.shared.errors import BatchNotFound, StoreUnavailable
@@ -43,7 +43,7 @@ MOST_CAUSES = 500
 """Causes of each partition that the list of all has, the most frequent ones: about 3 ms of each Redis."""
 THREADS = 4
 """Questions to a partition at a time, so that one that does not answer keeps no thread from the others."""
-_LATE = f"it has not answered for {PATIENCE:.0f} s"
+_LATE = f"no answer within {PATIENCE:.0f} s"
 
 
 class MergedQueries(Queries):
@@ -233,10 +233,10 @@ class MergedQueries(Queries):
         """Returns what each of these partitions answers. Raises StoreUnavailable if one does not."""
         found, away = self.ask(read, list(numbers), 10 * PATIENCE)
         if away:
-            said = ", ".join(map(str, away))
+            said = not_answering(away)
             raise StoreUnavailable(
-                f"Partition {said} does not answer, so nothing was changed: an action on all partitions needs all of "
-                "them. To act on the tasks of one, choose it at the top of the page."
+                f"{said[0].upper()}{said[1:]}. Nothing was changed, because this needs all partitions. Try again when "
+                "all answer. To begin an action on the tasks of one partition, choose it at the top of the page."
             )
         return found
 

@@ -12,6 +12,7 @@ from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import context, recorded, show
 from taskqueue.dashboard.filters import given, read_filter
 from taskqueue.dashboard.stores import Stores
+from taskqueue.shared.domain.partition import not_answering
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
@@ -74,8 +75,10 @@ def begin() -> Response:
         except StoreUnavailable as error:
             if begun is None:
                 raise
-            flash(f"This action did not begin in all partitions: {error}.")
-            break
+            flash(
+                f"The action did not start in all partitions ({error}). When all answer, start it again for the rest."
+            )
+            continue
         first = f", {own.canary} first" if own.canary else ""
         detail = f"{count.number} tasks{first}, {own_rate} per second: {what}"
         stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
@@ -106,9 +109,12 @@ def change(action_id: str, change: str) -> Response:
 
     is_changed = any(context.queries.in_each(action_id, act))
     if not is_changed:
-        abort(400, f"this bulk action has ended{_away()}")
-    message = f"The action is {_CHANGES[change]}{_away()}: there it is unchanged." if _away() else ""
-    return recorded(url_for(".action", action_id=action_id), message)
+        where = (
+            f" in the partitions that answer; {_away()} and may have a part of it: try again then" if _away() else ""
+        )
+        abort(400, f"this bulk action has ended{where}")
+    what_is_left = f"The action is {_CHANGES[change]}, but {_away()}: repeat the change when all answer."
+    return recorded(url_for(".action", action_id=action_id), what_is_left if _away() else "")
 
 
 @blueprint.post("/bulk/<action_id>/undo")
@@ -153,14 +159,14 @@ def _demand_role(verb: Verb) -> None:
 def _found(action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
-        abort(404, f"no such bulk action, or its record is corrupt; the last hundred are kept{_away()}")
+        where = f"; {_away()} and may have it" if _away() else ""
+        abort(404, f"there is no such bulk action, or its record is corrupt: only the last hundred are kept{where}")
     return found
 
 
 def _away() -> str:
-    """Returns which of several partitions did not answer this request; "" if all did."""
-    away = ", ".join(map(str, g.get("away", ())))
-    return f"; partition {away} does not answer" if away else ""
+    """Returns that some partitions did not answer this request; "" if all did."""
+    return not_answering(g.away) if g.get("away") else ""
 
 
 def _selection() -> Selection:

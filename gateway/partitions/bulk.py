@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskqueue.gateway.http.parts import BULK_PART, PART, BulkPart
 from taskqueue.gateway.partitions import merging
-from taskqueue.shared.domain.partition import mark_of_partition, sibling
+from taskqueue.shared.domain.partition import mark_of_partition, not_answering, sibling
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.bulk_actions import MOST_SELECTED
 from taskqueue.shared.submission import refusals
@@ -116,11 +116,14 @@ def change(router: Router, call: Call) -> Answer | Member:
     Raises Refusal where a partition is away, after the change in the others; it may be repeated.
     """
     parts = _ask_parts(router, call)
-    if not any(each.well for each in parts):
-        return parts[0] if parts else router.locate(call.match["id"])
-    if away := router.away(parts):
-        text = f"partition {', '.join(map(str, away))} does not answer; the others have made this change: repeat it"
+    away, is_changed = router.away(parts), any(each.well for each in parts)
+    has_ended = not is_changed and all(each.status == 409 or each.is_away for each in parts)
+    if away and parts and (is_changed or has_ended):
+        others = "was changed" if is_changed else "has ended"
+        text = f"{not_answering(away)}; the action {others} in the others: repeat the request when all answer"
         raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
+    if not is_changed:
+        return parts[0] if parts else router.locate(call.match["id"])
     return router.combined(_look(router, call), merging.bulk_action)
 
 

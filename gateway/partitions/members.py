@@ -95,7 +95,7 @@ class Member:
         except (RedisError, OSError) as error:
             answered = False
             if self.answers:
-                log.error("partition %d is away: %s; nothing new is placed there", self.number, error)
+                log.error("partition %d does not answer: %s; nothing new is placed there", self.number, error)
         if answered and not self.answers:
             log.info("partition %d answers again", self.number)
         self.answers = answered

@@ -27,7 +27,7 @@ from taskqueue.gateway.partitions.placement import Placement
 from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
 from taskqueue.shared.domain.merged_pages import order, order_of_name, read_cursor
-from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.domain.partition import not_answering, partition_of_id, preferred
 from taskqueue.shared.errors import NotPlaced, StoreUnavailable
 from taskqueue.shared.redis.partition_lookup import locate
 from taskqueue.shared.stores.api_keys import Scope
@@ -145,7 +145,7 @@ class Router:
         """Demands that every partition answers. Raises Refusal."""
         if away := self.members.away():
             self.members.first.authenticate(call.environ, Scope.OPERATE)
-            text = f"partition {', '.join(map(str, away))} does not answer, and this change must reach all"
+            text = f"{not_answering(away)}, and this change must be made in all partitions: repeat it when all answer"
             refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
             raise refusals.unfinished(refusal, sent=False)
 
@@ -431,7 +431,10 @@ def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: 
     away = next((each for each in before if each.is_draining and not each.answers), None)
     if away is not None:
         router.members.first.authenticate(call.environ, scope)
-        text = f"partition {away.number} is draining and does not answer, and this may be stored there already"
+        text = (
+            f"partition {away.number} is draining and does not answer; it may already hold this schedule or outbox "
+            "row: try again when it answers"
+        )
         raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
 
 

@@ -51,7 +51,7 @@ class Partition:
 
     number: int
     address: str
-    state: Literal["active", "draining", "away"]
+    state: Literal["active", "draining", "unavailable"]
     open_tasks: int | None = None
     dead_letters: int | None = None
     stored_tasks: int | None = None
@@ -97,7 +97,7 @@ class _Command:
         try:
             return Partition(number=number, address=address, **_look(redis))
         except (RedisError, OSError):
-            return Partition(number=number, address=address, state="away")
+            return Partition(number=number, address=address, state="unavailable")
 
     def drain(self, number: int, wait: bool) -> int:
         others = [self.look(each).state for each in self.clients if each != number]
@@ -177,8 +177,8 @@ class _Command:
             yield f"retry or delete its {now.dead_letters} dead letters: they are lost when it is removed"
         if now.schedules:
             yield (
-                f"delete and recreate its schedules ({now.schedules}, including those of CONFIG_FILE, which move by "
-                "themselves): taskqueue schedules"
+                f"delete and recreate its schedules, except those of CONFIG_FILE, which move by themselves "
+                f"({now.schedules} in all): taskqueue schedules"
             )
 
     def _without(self, number: int) -> str:

@@ -81,9 +81,13 @@ def _draining(redis: Redis) -> list[Finding]:
     keys = keys_of(redis)
     if not schema_version.is_draining(redis.get(keys.FORMAT)):
         return []
-    stored = redis.zcard(keys.TASKS)
-    said = f"this partition is draining: it stores {stored} task{'s' * (stored != 1)} and takes no new ones"
-    return [doubtful("draining", said, "remove it when it is empty, or activate it: taskqueue partitions")]
+    return [
+        doubtful(
+            "draining",
+            f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included",
+            "activate it (taskqueue partitions activate N), or remove it as docs/deploy/scaling.md describes",
+        )
+    ]
 
 
 def _quarantined(redis: Redis) -> Finding:

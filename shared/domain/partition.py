@@ -57,6 +57,12 @@ def split(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
     return shares
 
 
+def not_answering(numbers: Iterable[int]) -> str:
+    """Returns a clause that says which partitions do not answer."""
+    *others, last = map(str, numbers)
+    return f"partitions {', '.join(others)} and {last} do not answer" if others else f"partition {last} does not answer"
+
+
 def preferred(name: str, numbers: Iterable[int]) -> list[int]:
     """Returns partitions in the order in which a name prefers them, by rendezvous hashing.
 

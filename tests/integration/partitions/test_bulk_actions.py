@@ -221,6 +221,10 @@ def test_what_answers_is_shown_and_changed_and_the_rest_is_named(
     assert paused.status_code == 503
     assert "partition 1" in paused.json["detail"]
     assert [actions(routed, number).all()[0][0].state for number in range(3)] == ["paused", "running", "paused"]
+    for number in (0, 2):
+        actions(routed, number).change(actions(routed, number).all()[0][0].id, "aborted")
+    ended = routed.post(f"{path}/abort")
+    assert (ended.status_code, "has ended in the others" in ended.json["detail"]) == (503, True)
     away.answers = True
     assert routed.post(f"{path}/pause").json["status"] == "paused"
 

@@ -66,7 +66,7 @@ def test_a_partition_that_does_not_answer_is_away(
     settings = Settings(redis_partitions=("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/1"))
     monkeypatch.setattr("taskqueue.shared.cli.partitions.load_or_exit", lambda: settings)
     assert main(["partitions"]) == 0
-    assert capsys.readouterr().out.count("away") == 2
+    assert capsys.readouterr().out.count("unavailable") == 2
     assert main(["partitions", "drain", "0"]) == 3
     assert "the last active partition" in capsys.readouterr().err
     assert main(["partitions", "activate", "0"]) == 5

@@ -64,7 +64,7 @@ def test_one_page_shows_all_partitions(routed: Routed, pages: Client) -> None:
     for number in range(3):
         routed.submit_to(number)
     text = pages.get("/partitions").text
-    assert text.count("s-answers") == 3
+    assert text.count("s-active") == 3
     assert "3 of 3 answer" in text
     set_state(routed.scripts[1].redis, "draining")
     assert "s-draining" in pages.get("/partitions").text
@@ -80,7 +80,7 @@ def test_a_partition_that_is_away_is_named_and_the_others_are_shown(
         monkeypatch.setattr(context.queries.overview.observer.queues.scripts, "redis", nobody)
         pages = Client(dashboard)
         text = pages.get("/partitions").text
-        assert "s-away" in text
+        assert "s-unavailable" in text
         assert "2 of 3 answer" in text
         assert shown(Client(dashboard), "/queues") == (200, "1 of all"), "the first that answers"
 

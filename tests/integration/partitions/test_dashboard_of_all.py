@@ -196,7 +196,7 @@ def test_a_partition_that_is_away_is_named(routed: Routed, pages: Pages, monkeyp
     with away(pages, 1, monkeypatch):
         for path in ("/tasks", "/dead-letters", f"/dead-letters/{key}", "/batches", "/bulk", "/"):
             text = pages.text(path)
-            assert "Partition 1 does not answer." in text or (path == "/" and "s-away" in text), path
+            assert "Partition 1 does not answer." in text or (path == "/" and "s-unavailable" in text), path
         assert sorted(pages.lists("/tasks")[0]) == sorted(ids[0] + ids[2])
         pages.text(f"/tasks/{ids[1][0]}", status=503)
         assert f'id="dead-count"><span class="count">{4}<' in pages.text("/batches")

@@ -657,4 +657,4 @@ def test_the_doctor_reports_a_draining_partition(routed: Routed) -> None:
     routed.submit_to(0)
     set_state(redis, "draining")
     [found] = [each for each in examine(own, redis) if each.check == "draining"]
-    assert (found.level, "stores 1 task and" in found.seen) == (Level.WARNING, True)
+    assert (found.level, "stores 1 tasks" in found.seen) == (Level.WARNING, True)
