@@ -129,7 +129,8 @@ def build(
         strategies[_alerts(settings, scripts, queues, channels, number)] = OnLeader(leadership)
         strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
     for job in _jobs_of_several(settings, partitions, own) if partitions else ():
-        strategies[job] = RoundByRound(locks, lock_of(settings, job), settings.instance_id)
+        its_locks = _real_locks(locks, scripts, settings, lock_metrics) if isinstance(job, LimitShares) else locks
+        strategies[job] = RoundByRound(its_locks, lock_of(settings, job), settings.instance_id)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
@@ -264,6 +265,14 @@ def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:
     if not settings.housekeeper_distributed_execution_enabled:
         return NoLocks()
     return RedisLocks(scripts, settings.instance_id, metrics)
+
+
+def _real_locks(locks: Locks, scripts: Scripts, settings: Settings, metrics: LockMetrics) -> Locks:
+    """Returns locks in Redis also for a housekeeper that should be the only one.
+
+    While it is replaced there are two, and two processes that share out limits without a lock exceed them.
+    """
+    return RedisLocks(scripts, settings.instance_id, metrics) if isinstance(locks, NoLocks) else locks
 
 
 def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:

@@ -315,7 +315,7 @@ def test_an_action_does_not_begin_while_a_partition_is_away(
         for form in forms:
             for path in ("/bulk/review", "/bulk"):
                 answer = pages.send(path, 503, verb="retry", rate=1, **form)
-                assert "Partition 2 does not answer, so nothing was changed" in answer
+                assert "Partition 2 does not answer. Nothing was changed" in answer
     assert actions(pages) == [[], [], []]
     assert failed(routed) == [1, 0, 1]
 
@@ -327,7 +327,10 @@ def test_a_partition_that_is_away_does_not_keep_an_action_from_being_paused(
     to = pages.send("/bulk", scope="filter", status="pending", verb="cancel", rate=1)
     with away(pages, 1, monkeypatch):
         pages.send(f"{to}/pause")
-        assert "The action is paused; partition 1 does not answer: there it is unchanged." in pages.text(to)
+        assert (
+            "The action is paused, but partition 1 does not answer: repeat the change when all answer."
+            in pages.text(to)
+        )
     assert [each[0].state for each in actions(pages)] == ["paused", "running", "paused"]
     assert "s-running" in pages.text(to)
 

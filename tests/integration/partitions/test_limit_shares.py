@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from taskqueue.shared.stores.limits import Limits, Share, ShareState
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
+from taskqueue.worker.housekeeping.main import build
 from tests.support.store import WEIGHTS, Store
 
 NAME = "type:noop"
@@ -58,6 +59,7 @@ class Partitions:
     """Three partitions on one clock, and the job that shares limits out."""
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.clock = FakeClock()
         self.stores: dict[int, Store] = {}
         self.limits: dict[int, Away] = {}
@@ -362,3 +364,24 @@ def test_a_limit_is_exact_whatever_happens(three: Partitions, seed: int) -> None
         three.share_out()
         three.claim_all()
     assert three.running == acts.limit, "all of it is used"
+
+
+def test_only_one_of_two_housekeepers_shares_limits_out_also_without_other_locks(three: Partitions) -> None:
+    """As while a deployment replaces its only housekeeper."""
+    assert not three.settings.housekeeper_distributed_execution_enabled
+    own = three.settings.partitions
+    with ExitStack() as stack:
+        scripts = {number: Scripts(stack.enter_context(connect(each.store_url))) for number, each in own.items()}
+        both = [
+            next(
+                strategy
+                for job, strategy in build(own[0], scripts[0], partitions=scripts).runner.strategies.items()
+                if job.name == "limit_shares"
+            )
+            for _ in range(2)
+        ]
+        held = both[0].begin()
+        assert held is not None
+        assert held.term > 0, "a later process is told apart"
+        assert both[1].begin() is None
+        both[0].end(held)

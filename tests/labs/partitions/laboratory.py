@@ -79,6 +79,8 @@ class Laboratory:
                 TASK_MODULES="tests.labs.partitions.handlers",
                 LEASE_TIME="4",
                 WORKER_EXECUTORS="3",
+                HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true",
+                HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL="2",
             )
         )
         self.port = free_port()
