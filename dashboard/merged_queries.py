@@ -54,6 +54,7 @@ class MergedQueries(Queries):
         super().__init__(stores, overview, redaction)
         self.parts = parts
         self._pools = {number: ThreadPoolExecutor(THREADS, f"partition-{number}") for number in parts}
+        self._long = {number: ThreadPoolExecutor(THREADS, f"long-{number}") for number in parts}
         self._late: dict[int, Future[Any]] = {}
 
     def ask(
@@ -61,12 +62,13 @@ class MergedQueries(Queries):
     ) -> tuple[dict[int, T], dict[int, StoreUnavailable]]:
         """Returns what `read` returns for each of these partitions, and why others do not answer."""
         asked, until = dict[int, Future[T]](), time.monotonic() + patience
+        pools = self._pools if patience <= PATIENCE else self._long
         found, away = dict[int, T](), dict[int, StoreUnavailable]()
         for number in self.parts if numbers is None else numbers:
             if (late := self._late.get(number)) and not late.done():
                 away[number] = StoreUnavailable(_LATE)
             else:
-                asked[number] = self._pools[number].submit(copy_context().run, read, number)
+                asked[number] = pools[number].submit(copy_context().run, read, number)
         for number, answer in asked.items():
             try:
                 found[number] = answer.result(max(0, until - time.monotonic()))
@@ -75,7 +77,9 @@ class MergedQueries(Queries):
                     raise  # such as that the history of all of them is away
                 away[number] = error
             except TimeoutError:
-                away[number], self._late[number] = StoreUnavailable(_LATE), answer
+                away[number] = StoreUnavailable(_LATE)
+                if not answer.cancel() and patience <= PATIENCE:  # it waits for Redis, not for a thread
+                    self._late[number] = answer
         return found, away
 
     def _ask(

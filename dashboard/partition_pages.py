@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from flask import Blueprint, abort, current_app, redirect, render_template, request
 
+from taskqueue.dashboard.auth.security import safe_target
 from taskqueue.dashboard.context import context
 from taskqueue.dashboard.merging import one_snapshot
 from taskqueue.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
@@ -44,7 +45,5 @@ def choose(said: str) -> Response:
     choice = read_choice(said, partitions().numbers)
     if choice is None:
         abort(404, "There is no such partition.")
-    to = request.args.get("to", "/")
-    # Only a page of this dashboard ("//host" and "/\\host" lead elsewhere), which every partition has.
-    is_own = to.startswith("/") and to[1:2] not in ("/", "\\")
-    return redirect(to if is_own and (choice.all or not OF_ID.fullmatch(to)) else "/")
+    to = safe_target(request.args.get("to", "/"))
+    return redirect(to if choice.all or not OF_ID.fullmatch(to) else "/")  # a page that every partition has

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.dashboard.app import create_app
 from taskqueue.dashboard.merged_queries import MergedQueries
 from taskqueue.dashboard.overview import Snapshot
-from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, SHOWN, Choice, Shown, read_choice
+from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, OF_NONE, SHOWN, Choice, Shown, read_choice
 from taskqueue.dashboard.partition_pages import blueprint, overview
 from taskqueue.shared.config.redis_address import without_password
 from taskqueue.shared.domain.task import TaskState
@@ -116,6 +116,8 @@ class PartitionedDashboard:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         said, path = _cookie(environ), environ.get("PATH_INFO", "/")
+        if OF_NONE.fullmatch(path):
+            return self.all(environ, start_response)
         choice = read_choice(said, self.partitions.apps) or Choice()
         if (chosen := _CHOICE.fullmatch(path)) and (new := read_choice(chosen[1], self.partitions.apps)):
             choice = new

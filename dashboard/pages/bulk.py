@@ -11,6 +11,7 @@ from taskqueue.dashboard.auth.security import demand_role, needs, person
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import context, recorded, show
 from taskqueue.dashboard.filters import given, read_filter
+from taskqueue.dashboard.partition_choice import SHOWN
 from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.domain.partition import not_answering
 from taskqueue.shared.domain.task import TaskState
@@ -60,6 +61,7 @@ def review() -> str:
 @blueprint.post("/bulk")
 @needs(Role.OPERATOR)
 def begin() -> Response:
+    _demand_as_reviewed()
     plan, rate = _plan(), request.form.get("rate", 0, int)
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
@@ -68,21 +70,22 @@ def begin() -> Response:
         abort(400, "none of these tasks can be processed any more: they have changed since the review")
     what, name = _what(plan.selection), person().name
     for stores, own, own_rate, count in shares:
-        try:
-            begun = stores.bulk_actions.begin(
-                own, what=what, by=name, rate=own_rate, reason=f"by {name} in the dashboard", action_id=begun
-            )
-        except StoreUnavailable as error:
-            if begun is None:
-                raise
-            flash(
-                f"The action did not start in all partitions ({error}). When all answer, start it again for the rest."
-            )
-            continue
+        reason = f"by {name} in the dashboard"
         first = f", {own.canary} first" if own.canary else ""
         detail = f"{count.number} tasks{first}, {own_rate} per second: {what}"
-        stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
+        try:
+            begun = stores.bulk_actions.begin(own, what=what, by=name, rate=own_rate, reason=reason, action_id=begun)
+            stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
+        except StoreUnavailable as error:
+            _go_on(begun, error)
     return recorded(url_for(".action", action_id=begun))
+
+
+def _go_on(begun: str | None, error: StoreUnavailable) -> None:
+    """Lets an action go on in the other partitions once it has begun in one. Raises the error if it has not."""
+    if begun is None:
+        raise error
+    flash(f"The action did not start in all partitions ({error}). When all answer, start it again for the rest.")
 
 
 @blueprint.get("/bulk/<action_id>")
@@ -128,10 +131,21 @@ def undo(action_id: str) -> Response:
     for stores, own in [each for each in parts if each[1].done] or parts[:1]:
         try:
             begun = stores.bulk_actions.undo(own, by=person().name, action_id=begun)
+            stores.audit.record(person().name, "started undo of bulk action", own.id)
         except ValueError as error:
             abort(400, str(error))
-        stores.audit.record(person().name, "started undo of bulk action", own.id)
+        except StoreUnavailable as error:
+            _go_on(begun, error)
     return recorded(url_for(".action", action_id=begun))
+
+
+def _demand_as_reviewed() -> None:
+    """Ends the request with 400 where other partitions have been chosen since the review, as in another tab."""
+    shown = request.environ.get(SHOWN)
+    if shown and request.form.get("partitions") != str("all" if shown.number is None else shown.number):
+        abort(
+            400, "other partitions have been chosen since this review: go back to the list and review the action again"
+        )
 
 
 def _plan() -> Plan:

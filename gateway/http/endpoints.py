@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from taskqueue.gateway.auth.authenticator import actor
 from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.parts import PART
+from taskqueue.gateway.http.parts import AUDITED, PART
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.redis.connections import note_what_is_sent
 from taskqueue.shared.stores.api_keys import Scope
@@ -194,7 +194,7 @@ class _View:
         note_what_is_sent()
         with self.guards.circuit_breaker.guarding() if self.about.store else nullcontext():
             reply = self.function(**arguments)
-            if self.about.act is not None and not request.environ.get(PART):
+            if self.about.act is not None and request.environ.get(AUDITED, not request.environ.get(PART)):
                 _record(self.guards.audit, self.about.act, arguments, reply)
             return _respond(reply)
 

@@ -10,6 +10,8 @@ from taskqueue.shared.domain.partition import split
 PART = "taskqueue.part"
 """0 or absent, or the place among the partitions that the request is sent to: it is counted, logged and audited by the
 first of them only."""
+AUDITED = "taskqueue.audited"
+"""Whether this part of a request is audited, where that does not follow from `PART`."""
 POSITIONS = "taskqueue.positions"
 """A list that gets the cursor behind each item of the page."""
 BULK_PART = "taskqueue.bulk_part"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.gateway.http.parts import BULK_PART, PART, BulkPart
+from taskqueue.gateway.http.parts import AUDITED, BULK_PART, PART, BulkPart
 from taskqueue.gateway.partitions import merging
 from taskqueue.shared.domain.partition import mark_of_partition, not_answering, sibling
 from taskqueue.shared.stores.api_keys import Scope
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from taskqueue.gateway.partitions.members import Answer, Environ, Member
     from taskqueue.gateway.partitions.router import Call, Router
 
+_TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PREVIEWED = ("action", "filter", "task_ids", "to")
 Bodies = Mapping["Member", bytes]
 About = Callable[["Member"], "Environ"]
@@ -49,24 +51,33 @@ def empty(router: Router, call: Call) -> Answer:
 def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answer:
     """Begins the parts of an action; `previewed` returns the body of a preview of it.
 
-    What one partition refuses, such as a queue that it does not know, begins in none.
+    What one partition refuses, such as a queue that it does not know, begins in none. Raises Refusal.
     """
     router.demand_all(call)
+    router.members.first.authenticate(call.environ, Scope.OPERATE)
     bodies = _bodies(router, call, Scope.OPERATE)
     previews = {member: _preview(member, call, previewed(_object(body))) for member, body in bodies.items()}
-    refusing = next((member for member, answer in previews.items() if 400 <= answer.status < 500), None)
-    if refusing:
-        return refusing.call(call.environ, bodies[refusing])
-    tasks = {member.number: answer.document["count"] if answer.well else 0 for member, answer in previews.items()}
+    if refusal := next((each for each in previews.values() if 400 <= each.status < 500), None):
+        return replace(
+            refusal, body=json.dumps({**refusal.document, "instance": call.environ["PATH_INFO"]}).encode() + b"\n"
+        )
+    if away := [member.number for member, answer in previews.items() if not answer.well]:
+        text = f"{not_answering(away)}, and an action needs all: try again when all answer"
+        raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
+    counts = {member: answer.document["count"] for member, answer in previews.items()}
+    with_tasks = {member: bodies[member] for member, count in counts.items() if count}
+    tasks = {member.number: count for member, count in counts.items() if count or not with_tasks}
     action_id = token_hex(8)
     answers = _ask(
-        call, bodies, lambda member: {BULK_PART: BulkPart(action_id=action_id, number=member.number, tasks=tasks)}
+        call,
+        with_tasks or bodies,
+        lambda member: {BULK_PART: BulkPart(action_id=action_id, number=member.number, tasks=tasks)},
     )
     return _begun(router, answers)
 
 
 def _begun(router: Router, answers: list[Answer]) -> Answer:
-    """Returns the action out of its parts; a partition that has gone away meanwhile is named."""
+    """Returns the action out of its parts; a partition that was lost in the meantime is named."""
     known = [each for each in answers if each.status != 404] or answers[:1]
     refused = next((each for each in known if not each.well and not each.is_away), None)
     return refused or router.combined(known, merging.bulk_action)
@@ -77,7 +88,9 @@ def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
     sent = router.body(call)
     body = _object(sent)
     ids = body.get("task_ids")
-    ids = ids if isinstance(ids, list) and all(isinstance(each, str) for each in ids) else []
+    ids = (
+        ids if isinstance(ids, list) and all(isinstance(each, str) and _TASK_ID.fullmatch(each) for each in ids) else []
+    )
     if not 0 < len(ids) <= MOST_SELECTED:  # a filter, or the apps say what is wrong
         return dict.fromkeys(router.members.answering() or [router.members.first], sent)
     router.members.first.authenticate(call.environ, scope)
@@ -85,6 +98,10 @@ def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
     for each in ids:
         own.setdefault(router.locate(each), []).append(each)
     return {member: json.dumps({**body, "task_ids": some}).encode() for member, some in own.items()}
+
+
+def _is_id(said: object) -> bool:
+    return isinstance(said, str) and _TASK_ID.fullmatch(said) is not None
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -113,28 +130,31 @@ def show(router: Router, call: Call) -> Answer | Member:
 def change(router: Router, call: Call) -> Answer | Member:
     """Pauses, resumes or aborts the parts of an action that have not ended.
 
-    Raises Refusal where a partition is away, after the change in the others; it may be repeated.
+    Raises Refusal where a partition did not answer, after the change in the others; it may be repeated.
     """
     parts = _ask_parts(router, call)
-    away, is_changed = router.away(parts), any(each.well for each in parts)
-    has_ended = not is_changed and all(each.status == 409 or each.is_away for each in parts)
-    if away and parts and (is_changed or has_ended):
+    if not parts:
+        return router.locate(call.match["id"])
+    if refused := next((each for each in parts if 400 <= each.status < 500 and each.status != 409), None):
+        return refused
+    is_changed = any(each.well for each in parts)
+    if lost := sorted({*router.members.away(), *(each.number for each in parts if each.status >= 500)}):
         others = "was changed" if is_changed else "has ended"
-        text = f"{not_answering(away)}; the action {others} in the others: repeat the request when all answer"
+        text = f"{not_answering(lost)}; the action {others} in the others: repeat the request when all answer"
         raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
-    if not is_changed:
-        return parts[0] if parts else router.locate(call.match["id"])
-    return router.combined(_look(router, call), merging.bulk_action)
+    return router.combined(_look(router, call), merging.bulk_action) if is_changed else parts[0]
 
 
 def undo(router: Router, call: Call) -> Answer | Member:
     """Begins an action that undoes all parts of one that has ended. Raises Refusal while a part is open."""
     router.demand_all(call)
+    router.members.first.authenticate(call.environ, Scope.OPERATE)
     parts = _look(router, call)
     if not parts:
         return router.locate(call.match["id"])
-    if is_open := [each for each in parts if each.well and each.document["ended_at"] is None]:
-        router.members.first.authenticate(call.environ, Scope.OPERATE)
+    if unread := next((each for each in parts if not each.well), None):
+        return unread
+    if is_open := [each for each in parts if each.document["ended_at"] is None]:
         text = f"the bulk action is {is_open[0].document['status']}: abort it first"
         raise Refusal(refusals.CONFLICT, text)
     action_id = token_hex(8)
@@ -143,8 +163,8 @@ def undo(router: Router, call: Call) -> Answer | Member:
 
 
 def _look(router: Router, call: Call) -> list[Answer]:
-    """Returns the parts of an action."""
-    return _ask_parts(router, replace(call, environ={**call.environ, "REQUEST_METHOD": "GET"}))
+    """Returns the parts of an action, for a request that is counted elsewhere."""
+    return _ask_parts(router, replace(call, environ={**call.environ, "REQUEST_METHOD": "GET"}), lambda _: {PART: 1})
 
 
 def _ask_parts(router: Router, call: Call, about: About = lambda _: {}) -> list[Answer]:
@@ -161,9 +181,13 @@ def _ask_parts(router: Router, call: Call, about: About = lambda _: {}) -> list[
 
 
 def _ask(call: Call, bodies: Bodies, about: About = lambda _: {}) -> list[Answer]:
-    """Sends a request to partitions; it is counted and audited by the first of them, and where it was refused again."""
+    """Sends a request to partitions. The first counts it, and asks no other one where it refuses it; the first that
+    does it audits it.
+    """
     answers: list[Answer] = []
-    for member, body in bodies.items():
-        done = any(each.well for each in answers)
-        answers.append(member.call(call.environ, body, {PART: int(done), **about(member)}))
+    for at, (member, body) in enumerate(bodies.items()):
+        is_done = any(each.well for each in answers)
+        answers.append(member.call(call.environ, body, {PART: at, AUDITED: not is_done, **about(member)}))
+        if at == 0 and 400 <= answers[0].status < 500 and answers[0].status not in (404, 409):
+            break
     return answers

@@ -219,6 +219,10 @@ def paged(key: Callable[[str], Any] = order) -> Handler:
         except ValueError:
             raise bad_cursor() from None
         limit = query.get("limit", [""])[0]
+        left = [number for number in router.members.away() if before[number] is not None]
+        if left and all(before[each.number] is None for each in router.members.answering()):
+            text = f"{not_answering(left)}, which this list would go on with: try again when all answer"
+            raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
         answers, positions = _ask_for_pages(router, call, query, before)
         if bad := next((each for each in answers if not each.well and not each.is_away), None):
             return bad

@@ -164,15 +164,17 @@ def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None) 
     """Starts a bulk action and returns the response with it."""
     what, by = plan.selection.what, actor()
     part, reason = _part(), reason or f"bulk action of {by}"
+    own, own_rate = plan, rate
     if part:
-        rate, plan = part.share(rate), replace(plan, canary=part.share(plan.canary) if plan.canary else 0)
+        own, own_rate = replace(plan, canary=part.share(plan.canary) if plan.canary else 0), part.share(rate)
     action_id = bulk_actions.begin(
-        plan, what=what, by=by, rate=rate, reason=reason, action_id=part.action_id if part else None
+        own, what=what, by=by, rate=own_rate, reason=reason, action_id=part.action_id if part else None
     )
     action = bulk_actions.get(action_id)
     if action is None:
         raise StoreUnavailable(f"bulk action {action_id} was removed while it began")
-    noted = f"{plan.verb}: {action.total} tasks, {rate} per second: {what}"
+    total = sum(part.tasks.values()) if part else action.total
+    noted = f"{plan.verb}: {total} tasks, {rate} per second: {what}"
     headers = {"Location": f"/bulk-actions/{action_id}"}
     return Reply(content=_view(action), status=202, headers=headers, noted=noted, about=action_id)
 

@@ -40,7 +40,10 @@ def read_cursor(cursor: str | None, numbers: Iterable[int]) -> dict[int, str | N
     if not cursor.startswith(_CURSOR):
         raise ValueError("not a cursor of this list")
     text = cursor.removeprefix(_CURSOR)
-    given = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    try:
+        given = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except RecursionError:
+        given = None
     if not isinstance(given, dict) or not all(place is None or isinstance(place, str) for place in given.values()):
         raise ValueError("not a cursor of this list")
     return {number: given.get(str(number), "") for number in numbers}

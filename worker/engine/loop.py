@@ -339,7 +339,8 @@ class Engine:
     def _on_outage(self, link: PartitionLink, now: float, error: Exception) -> None:
         link.next_try = now + PAUSE
         self.metrics.errors["redis"] += 1
-        link.next_extend = link.next_try  # a Redis that was killed may have forgotten claims: it is asked at once
+        # A Redis that was killed may have forgotten claims: it is asked in the first contact.
+        link.next_extend = self.monotonic() + PAUSE
         if link.outage_since is None:
             link.outage_since = now
             log.error("%s; running tasks continue while their leases hold", error, extra=self._about(link))

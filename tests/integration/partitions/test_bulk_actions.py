@@ -80,7 +80,9 @@ def test_the_rate_is_that_of_all_partitions(routed: Routed) -> None:
     fill(routed, 6, 3, 0)
     action = begun(routed, {**CANCEL, "rate": 90})
     assert action["rate"] == 90
-    assert [actions(routed, number).all()[0][0].rate for number in range(3)] == [59, 30, 1]
+    assert [[each.rate for each in actions(routed, number).all()[0]] for number in range(3)] == [[60], [30], []]
+    [entry] = routed.get("/audit?limit=100")["items"]
+    assert entry["detail"].startswith("cancel: 9 tasks, 90 per second")
 
 
 def test_the_canary_is_that_of_all_partitions(routed: Routed) -> None:
@@ -196,6 +198,35 @@ def test_without_a_key_no_id_is_looked_for(three: Settings, monkeypatch: pytest.
     assert http.post("/bulk-actions", json=body).status_code == 401
     assert http.post("/bulk-actions/preview", json=body).status_code == 401
     assert http.post("/bulk-actions", json=body, headers={"Authorization": f"Bearer {text}"}).status_code == 403
+
+
+def test_nothing_begins_where_a_partition_is_lost_before_it_is_known(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(routed, 1, 1, 1)
+    monkeypatch.setattr(routed.router.members.all[1], "call", lambda *_: Answer(1, 503, [], b"{}"))
+    answer = routed.post("/bulk-actions", CANCEL)
+    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
+    assert not [each for number in range(3) for each in actions(routed, number).all()[0]]
+
+
+def test_an_exhausted_rate_stops_a_change_in_all_partitions(
+    three: Settings, routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, text = new_key("shop", [Scope.OPERATE], rate="2/1h")
+    router = create_router(Settings.model_validate({**three.model_dump(), "api_keys": [key.line]}))
+    http, headers = Client(router), {"Authorization": f"Bearer {text}"}
+    fill(routed, 1, 1, 1)
+    path = http.post("/bulk-actions", json=CANCEL, headers=headers).headers["Location"]
+    assert http.post(f"{path}/pause", headers=headers).status_code == 200, "one token for each request"
+    assert http.post(f"{path}/resume", headers=headers).status_code == 429
+    assert [actions(routed, number).all()[0][0].state for number in range(3)] == ["paused"] * 3
+
+
+@pytest.mark.parametrize("task_id", ["\ud800", "a b", ""])
+def test_an_id_that_is_none_is_refused(routed: Routed, task_id: str) -> None:
+    for path in ("/bulk-actions", "/bulk-actions/preview"):
+        assert routed.post(path, {"action": "cancel", "task_ids": [task_id]}).status_code in (400, 422)
 
 
 def test_nothing_begins_while_a_partition_is_away(routed: Routed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,6 +15,7 @@ from werkzeug.test import Client
 
 from taskqueue.dashboard import queries
 from taskqueue.dashboard.auth.users import Users
+from taskqueue.dashboard.merged_queries import THREADS
 from taskqueue.dashboard.partitions import PartitionedDashboard
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.lock import Lock
@@ -54,7 +56,7 @@ class Pages(Client):
     def send(self, path: str, expected: int = 302, /, **form: Any) -> str:
         """Posts a form; returns where it leads, or the page when it leads nowhere."""
         [token] = set(re.findall(r'name="csrf" value="([^"]+)"', self.text("/partitions/all-0?to=/queues")))
-        answer = self.post(path, data={"csrf": token, **form})
+        answer = self.post(path, data={"csrf": token, "partitions": "all", **form})
         assert answer.status_code == expected, answer.text
         return answer.headers.get("Location", answer.text)
 
@@ -339,7 +341,7 @@ def test_an_action_of_one_partition_is_its_own(routed: Routed, pages: Pages) -> 
     bury(routed, {0: 1, 1: 1})
     pages.send("/bulk/review", 200, scope="all", verb="retry")
     [token] = set(re.findall(r'name="csrf" value="([^"]+)"', pages.text("/partitions/1?to=/queues")))
-    pages.post("/bulk", data={"csrf": token, "scope": "all", "verb": "retry", "rate": 9})
+    pages.post("/bulk", data={"csrf": token, "scope": "all", "verb": "retry", "rate": 9, "partitions": "1"})
     assert [len(each) for each in actions(pages)] == [0, 1, 0]
     pages.get("/partitions/0")
     assert "0 of 1 retried" in pages.text(f"/bulk/{actions(pages)[1][0].id}")
@@ -362,3 +364,47 @@ def test_roles_and_forged_forms_are_refused(routed: Routed) -> None:
         forged = {"csrf": "forged", "scope": "all", "verb": "retry", "rate": 1}
         assert pages.post("/bulk", data=forged).status_code == 403
         assert actions(pages) == [[], [], []]
+
+
+def test_an_action_is_carried_out_where_it_was_reviewed(routed: Routed, pages: Pages) -> None:
+    """In another tab, other partitions can be chosen between the review and the action."""
+    submit(routed, {0: 1, 1: 1, 2: 1})
+    form = {"scope": "filter", "status": "pending", "verb": "cancel", "rate": 1}
+    assert 'name="partitions" value="all"' in pages.send("/bulk/review", 200, **form)
+    for chosen in ("1", ""):
+        assert "have been chosen since" in pages.send("/bulk", 400, **form, partitions=chosen)
+    pages.text("/partitions/1")
+    [token] = set(re.findall(r'name="csrf" value="([^"]+)"', pages.text("/queues")))
+    answer = pages.post("/bulk", data={**form, "csrf": token, "partitions": "all"})
+    assert (answer.status_code, "have been chosen since" in answer.text) == (400, True)
+    assert 'name="partitions" value="1"' in pages.post("/bulk/review", data={**form, "csrf": token}).text
+    assert not [each for some in actions(pages) for each in some]
+    assert pages.post("/bulk", data={**form, "csrf": token, "partitions": "1"}).status_code == 302
+    assert [len(some) for some in actions(pages)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "to", ["/%09/evil.example", "/%0A/x", "//evil.example", "/%5Cevil.example", "https://evil.example"]
+)
+def test_a_choice_leads_to_no_other_site(pages: Pages, to: str) -> None:
+    answer = pages.get(f"/partitions/all?to={to}")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/")
+
+
+def test_probes_are_answered_without_a_look_at_the_partitions(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages.site.partitions, "look", lambda: pytest.fail("a slow partition would delay it"))
+    for path in ("/health/live", "/health/ready", "/metrics"):
+        answer = pages.get(path)
+        assert (answer.status_code, "Set-Cookie" in answer.headers) == (200, False)
+
+
+def test_what_waits_for_a_thread_is_not_done_later(pages: Pages) -> None:
+    asking, over, done = pages.site.partitions.queries, threading.Event(), list[int]()
+    busy = [asking._pools[1].submit(over.wait) for _ in range(THREADS)]
+    found, lost = asking.ask(done.append, patience=0.1)
+    over.set()
+    for each in busy:
+        each.result()
+    asking._pools[1].submit(lambda: None).result()
+    assert (sorted(found), list(lost), sorted(done)) == ([0, 2], [1], [0, 2]), "the page says that it was not done"
+    assert not asking.ask(lambda number: number)[1], "the partition is not taken for one that does not answer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections import Counter
@@ -14,6 +15,7 @@ from werkzeug.test import Client
 
 from taskqueue.gateway.app import create_router
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.merged_pages import write_cursor
 from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
 from taskqueue.shared.domain.task import new_task_id
 from taskqueue.shared.errors import StoreUnavailable
@@ -283,6 +285,21 @@ def test_a_server_at_another_place_is_refused_with_the_remedy(redis_client: Redi
         client.ping()
     with connect(first) as alone:
         assert alone.ping(), "a system of one server that grew can be read as before"
+
+
+def test_a_list_whose_rest_is_away_does_not_begin_again(routed: Routed) -> None:
+    for number in range(3):
+        routed.submit_to(number)
+    cursor = write_cursor({0: None, 1: "1_x", 2: None})
+    routed.router.members.all[1].answers = False
+    answer = routed.http.get(f"/tasks?cursor={cursor}")
+    assert (answer.status_code, "partition 1 does not answer" in answer.text) == (503, True)
+
+
+def test_a_deeply_nested_cursor_is_refused(routed: Routed) -> None:
+    cursor = "p." + base64.urlsafe_b64encode(b"[" * 5000).decode()
+    for path in ("/tasks", "/batches", "/audit", "/schedules"):
+        assert routed.http.get(f"{path}?cursor={cursor}").status_code == 422
 
 
 def test_without_a_key_nobody_learns_which_partition_is_away(three: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
