@@ -56,7 +56,10 @@ def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answe
     router.demand_all(call)
     router.members.first.authenticate(call.environ, Scope.OPERATE)
     bodies = _bodies(router, call, Scope.OPERATE)
-    previews = {member: _preview(member, call, previewed(_object(body))) for member, body in bodies.items()}
+    asked = {member: previewed(_object(body)) for member, body in bodies.items()}
+    if not all(asked.values()):  # no JSON, or nothing of what is required: the app says what is wrong
+        return next(member.call(call.environ, body) for member, body in bodies.items())
+    previews = {member: _preview(member, call, body) for member, body in asked.items()}
     if refusal := next((each for each in previews.values() if 400 <= each.status < 500), None):
         return replace(
             refusal, body=json.dumps({**refusal.document, "instance": call.environ["PATH_INFO"]}).encode() + b"\n"
@@ -88,10 +91,8 @@ def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
     sent = router.body(call)
     body = _object(sent)
     ids = body.get("task_ids")
-    ids = (
-        ids if isinstance(ids, list) and all(isinstance(each, str) and _TASK_ID.fullmatch(each) for each in ids) else []
-    )
-    if not 0 < len(ids) <= MOST_SELECTED:  # a filter, or the apps say what is wrong
+    if not isinstance(ids, list) or not 0 < len(ids) <= MOST_SELECTED or not all(map(_is_id, ids)):
+        # A filter, or the apps say what is wrong.
         return dict.fromkeys(router.members.answering() or [router.members.first], sent)
     router.members.first.authenticate(call.environ, scope)
     own: dict[Member, list[str]] = {}

@@ -97,7 +97,7 @@ def test_what_is_wrong_begins_nothing(routed: Routed, wrong: dict[str, Any]) -> 
     fill(routed, 1, 1, 1)
     assert routed.post("/bulk-actions", {**CANCEL, **wrong}).status_code == 422
     assert routed.post("/bulk-actions", []).status_code == 422
-    assert routed.http.post("/bulk-actions", data=b"{", content_type="application/json").status_code in (400, 422)
+    assert routed.http.post("/bulk-actions", data=b"{", content_type="application/json").status_code == 400
     assert routed.get("/bulk-actions")["items"] == []
 
 
