@@ -15,7 +15,8 @@ OF_ALL = re.compile(
     r"|/(?:partitions|dead-letters|bulk|views|keys|static|sign-in)(?:/.*)?"
 )
 """Pages that show all partitions when these are chosen."""
-OF_NONE = re.compile(r"/health/(?:live|ready)|/metrics")
+READINESS = "/health/ready"
+OF_NONE = re.compile(rf"/health/live|{READINESS}|/metrics")
 """What is asked often and shows no partition."""
 SHOWN = "taskqueue.shown"
 """The key of what is shown (`Shown`) in the environment of a request."""

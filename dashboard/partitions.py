@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.dashboard.app import create_app
 from taskqueue.dashboard.merged_queries import MergedQueries
 from taskqueue.dashboard.overview import Snapshot
-from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, OF_NONE, SHOWN, Choice, Shown, read_choice
+from taskqueue.dashboard.partition_choice import (
+    OF_ALL,
+    OF_BULK,
+    OF_ID,
+    OF_NONE,
+    READINESS,
+    SHOWN,
+    Choice,
+    Shown,
+    read_choice,
+)
 from taskqueue.dashboard.partition_pages import blueprint, overview
 from taskqueue.shared.config.redis_address import without_password
 from taskqueue.shared.domain.task import TaskState
@@ -37,6 +47,8 @@ if TYPE_CHECKING:
 
 COOKIE = "taskqueue_partition"
 _CHOICE = re.compile(r"/partitions/([^/]+)")
+PROBE_PATIENCE = 1.0
+"""Seconds for the answers of all partitions to a probe, which waits for three."""
 Environ = dict[str, Any]
 
 
@@ -117,7 +129,7 @@ class PartitionedDashboard:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         said, path = _cookie(environ), environ.get("PATH_INFO", "/")
         if OF_NONE.fullmatch(path):
-            return self.all(environ, start_response)
+            return self._ready(path)(environ, start_response)
         choice = read_choice(said, self.partitions.apps) or Choice()
         if (chosen := _CHOICE.fullmatch(path)) and (new := read_choice(chosen[1], self.partitions.apps)):
             choice = new
@@ -135,6 +147,18 @@ class PartitionedDashboard:
         start = start_response if noted == (said or "all") else _noting(start_response, noted)
         app = self.all if shown.number is None else self.partitions.apps[shown.number]
         return app(environ, start)
+
+    def _ready(self, path: str) -> Flask:
+        """Returns the app that answers a probe: that of a partition which answers, where readiness is asked for."""
+        if path != READINESS:
+            return self.all
+
+        def ping(number: int) -> None:
+            with translated():
+                self.clients[number].ping()
+
+        found, _ = self.partitions.queries.ask(ping, patience=PROBE_PATIENCE)
+        return self.partitions.apps[next(iter(found), next(iter(self.clients)))]
 
     def _first(self) -> int:
         """Returns the first partition that answers."""

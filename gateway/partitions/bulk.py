@@ -139,7 +139,8 @@ def change(router: Router, call: Call) -> Answer | Member:
     if refused := next((each for each in parts if 400 <= each.status < 500 and each.status != 409), None):
         return refused
     is_changed = any(each.well for each in parts)
-    if lost := sorted({*router.members.away(), *(each.number for each in parts if each.status >= 500)}):
+    lost = sorted({*router.members.away(), *(each.number for each in parts if each.status >= 500)})
+    if lost and any(each.status < 500 for each in parts):
         others = "was changed" if is_changed else "has ended"
         text = f"{not_answering(lost)}; the action {others} in the others: repeat the request when all answer"
         raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -261,6 +262,17 @@ def test_what_answers_is_shown_and_changed_and_the_rest_is_named(
 
     monkeypatch.setattr(away, "call", lambda *_: Answer(1, 503, [], b"{}"))
     assert routed.get(path)["unavailable_partitions"] == [1]
+
+
+def test_an_action_in_a_lost_partition_only_is_not_said_to_have_ended(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routed.submit_to(1)
+    path = f"/bulk-actions/{begun(routed, CANCEL)['action_id']}"
+    detail = json.dumps({"detail": "Redis does not answer"}).encode()
+    monkeypatch.setattr(routed.router.members.all[1], "call", lambda *_: Answer(1, 503, [], detail))
+    answer = routed.post(f"{path}/pause")
+    assert (answer.status_code, "has ended" in answer.text) == (503, False)
 
 
 def test_an_unknown_action_is_not_found(routed: Routed) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import Client
 
@@ -396,6 +397,16 @@ def test_probes_are_answered_without_a_look_at_the_partitions(pages: Pages, monk
     for path in ("/health/live", "/health/ready", "/metrics"):
         answer = pages.get(path)
         assert (answer.status_code, "Set-Cookie" in answer.headers) == (200, False)
+
+
+def test_the_dashboard_is_ready_while_any_partition_answers(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise ConnectionError("refused")
+
+    for client in pages.site.clients.values():
+        assert pages.get("/health/ready").status_code == 200
+        monkeypatch.setattr(client, "ping", lost)
+    assert pages.get("/health/ready").status_code == 503
 
 
 def test_what_waits_for_a_thread_is_not_done_later(pages: Pages) -> None:
