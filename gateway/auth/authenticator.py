@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flask import g, request
 
 from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.parts import CALLER
 from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import translated
@@ -102,17 +103,22 @@ class Authenticator:
 
         Raises StoreUnavailable for a personal key while Redis is away.
         """
+        found = request.environ.get(CALLER)
+        if isinstance(found, Exception):
+            raise found
         if scope is None or not self.keyring.required:
             return
         text = _given()
         if text is None:
             self.metrics.refused("missing")
             raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-        key = self.keyring.find(text) or self._personal(text)
+        key = found or self.keyring.find(text) or self._personal(text)
         if key is None:
             self.metrics.refused("expired" if self.keyring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
         g.api_key, g.client = key, key.client
+        if key.personal:
+            g.redaction = self.redaction
         if not key.may(scope):
             self.metrics.refused("scope")
             has = ", ".join(key.scopes) or "no scope that this gateway allows"
@@ -124,18 +130,15 @@ class Authenticator:
             return None
         with self.circuit_breaker.guarding():
             found = self.personal_keys.find(text)
-        if found is None:
-            return None
-        g.redaction = self.redaction
-        return found.as_api_key(self.personal_scopes)
+        return found.as_api_key(self.personal_scopes) if found else None
 
     def take_tokens(self) -> None:
-        """Counts the request against the rate of its key and records the key's use. Raises Refusal (429).
+        """Counts the request against the rate of its key and records the key's use, once. Raises Refusal (429).
 
         Without Redis requests pass uncounted, because operators need access during an outage.
         """
         key: ApiKey | None = g.get("api_key")
-        if key is None:
+        if key is None or CALLER in request.environ:
             return
         token_cache, now = self.token_caches.setdefault(key.id, TokenCache()), self.clock()
         if (key.rate is None or token_cache.take(now)) and now < token_cache.noted_until:

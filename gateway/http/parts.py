@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from taskqueue.shared.domain.partition import split
 
 PART = "taskqueue.part"
-"""0 or absent, or the place among the partitions that the request is sent to: it is counted, logged and audited by the
+"""0 or absent, or the place among the partitions that the request is sent to: it is logged and audited by the
 first of them only."""
+CALLER = "taskqueue.caller"
+"""The `ApiKey` of a request that the router has let in and counted, or None without one; or why it is refused."""
 AUDITED = "taskqueue.audited"
 """Whether this part of a request is audited, where that does not follow from `PART`."""
 POSITIONS = "taskqueue.positions"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from taskqueue.gateway.http.parts import AUDITED, BULK_PART, PART, BulkPart
 from taskqueue.gateway.partitions import merging
 from taskqueue.shared.domain.partition import mark_of_partition, not_answering, sibling
-from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.bulk_actions import MOST_SELECTED
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
@@ -33,7 +32,7 @@ About = Callable[["Member"], "Environ"]
 
 def preview(router: Router, call: Call) -> Answer:
     """Returns how many tasks of all partitions an action would process."""
-    answers = _ask(call, _bodies(router, call, Scope.READ))
+    answers = _ask(call, _bodies(router, call))
     bad = next((each for each in answers if not each.well and not each.is_away), None)
     return bad or router.combined(answers, merging.preview)
 
@@ -53,9 +52,8 @@ def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answe
 
     What one partition refuses, such as a queue that it does not know, begins in none. Raises Refusal.
     """
-    router.demand_all(call)
-    router.members.first.authenticate(call.environ, Scope.OPERATE)
-    bodies = _bodies(router, call, Scope.OPERATE)
+    router.demand_all()
+    bodies = _bodies(router, call)
     asked = {member: previewed(_object(body)) for member, body in bodies.items()}
     if not all(asked.values()):  # no JSON, or nothing of what is required: the app says what is wrong
         return next(member.call(call.environ, body) for member, body in bodies.items())
@@ -86,7 +84,7 @@ def _begun(router: Router, answers: list[Answer]) -> Answer:
     return refused or router.combined(known, merging.bulk_action)
 
 
-def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
+def _bodies(router: Router, call: Call) -> Bodies:
     """Returns the body for each partition: with the ids of its own tasks, else as it was sent. Raises Refusal."""
     sent = router.body(call)
     body = _object(sent)
@@ -94,10 +92,10 @@ def _bodies(router: Router, call: Call, scope: Scope) -> Bodies:
     if not isinstance(ids, list) or not 0 < len(ids) <= MOST_SELECTED or not all(map(_is_id, ids)):
         # A filter, or the apps say what is wrong.
         return dict.fromkeys(router.members.answering() or [router.members.first], sent)
-    router.members.first.authenticate(call.environ, scope)
     own: dict[Member, list[str]] = {}
+    places = router.locate_all(ids)
     for each in ids:
-        own.setdefault(router.locate(each), []).append(each)
+        own.setdefault(places[each], []).append(each)
     return {member: json.dumps({**body, "task_ids": some}).encode() for member, some in own.items()}
 
 
@@ -149,8 +147,7 @@ def change(router: Router, call: Call) -> Answer | Member:
 
 def undo(router: Router, call: Call) -> Answer | Member:
     """Begins an action that undoes all parts of one that has ended. Raises Refusal while a part is open."""
-    router.demand_all(call)
-    router.members.first.authenticate(call.environ, Scope.OPERATE)
+    router.demand_all()
     parts = _look(router, call)
     if not parts:
         return router.locate(call.match["id"])

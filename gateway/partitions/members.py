@@ -12,19 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flask import g, request
 from redis.exceptions import RedisError
 
+from taskqueue.gateway.http.parts import CALLER
+from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis.client import connect, keys_of
 from taskqueue.shared.redis.schema_version import is_draining
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.remote_parents import RemoteParents
+from taskqueue.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
     from redis import Redis
 
     from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.stores.api_keys import Scope
 
 log = logging.getLogger(__name__)
 
@@ -100,14 +103,20 @@ class Member:
             log.info("partition %d answers again", self.number)
         self.answers = answered
 
-    def holds(self, *keys: str) -> bool:
-        """Returns whether one of these keys exists there. Raises the driver's error."""
-        return bool(self.redis.exists(*keys))
-
-    def authenticate(self, environ: Environ, scope: Scope) -> None:
-        """Checks the API key of a request that the router answers itself. Raises Refusal."""
+    def admits(self, environ: Environ) -> bool:
+        """Returns whether the router may read a request; the app refuses others, and those to unknown paths."""
         with self.app.request_context(environ):
-            self.app.extensions["authenticator"].authenticate(scope)
+            if request.endpoint is None:
+                return False
+            view: Any = self.app.view_functions[request.endpoint]
+            try:
+                self.app.preprocess_request()
+                view.admit()
+            except (Refusal, StoreUnavailable) as error:
+                environ[CALLER] = error
+                return False
+            environ[CALLER] = g.get("api_key")
+        return True
 
     def call(self, environ: Environ, body: bytes = b"", about: Environ | None = None) -> Answer:
         """Returns the app's response to a request; `about` are further keys of its environment."""

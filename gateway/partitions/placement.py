@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.partition import partition_of_id, preferred
+from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.placement import introduce, key_name, parents_in, unique_name
 from taskqueue.shared.submission.refusals import Refusal
@@ -25,10 +25,10 @@ class Placement:
     def __init__(
         self,
         members: Mapping[int, Member],
-        locate: Callable[[str], Member],
+        locate: Callable[[Iterable[str]], Mapping[str, Member]],
         choose: Callable[[Sequence[Member], int], Sequence[Member]] = random.sample,
     ) -> None:
-        """`locate` finds the partition of a task."""
+        """`locate` finds the partitions of tasks."""
         self.members = members
         self.locate = locate
         self.choose = choose
@@ -44,15 +44,12 @@ class Placement:
             return self._of_source(source)
         return self._of_name_or_parent(tasks if isinstance(tasks, list) else [], self.name(body, key))
 
-    def introduce(self, tasks: Iterable[Any], to: Member, before: Callable[[], None]) -> None:
-        """Makes the parents of new tasks known to their partition, where they are in another one; first calls `before`.
+    def introduce(self, tasks: Iterable[Any], to: Member) -> None:
+        """Makes the parents of new tasks known to their partition, where they are in another one.
 
-        Raises Refusal where one is away, and what `before` raises.
+        Raises Refusal where one is away.
         """
-        parents = set(parents_in(tasks))
-        if any(partition_of_id(parent) != to.number for parent in parents):
-            before()
-        places = {parent: self.locate(parent).number for parent in parents}
+        places = {parent: member.number for parent, member in self.locate(set(parents_in(tasks))).items()}
         if any(number != to.number for number in places.values()):
             try:
                 introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
@@ -89,13 +86,13 @@ class Placement:
         if not isinstance(batch, str):
             text = "needs `batch_id`: a batch is in one partition, and a filter finds tasks in all of them"
             raise refusals.invalid([refusals.field_error(("from",), text)])
-        return self.locate(batch)
+        return self.locate([batch])[batch]
 
     def _of_name_or_parent(self, tasks: Iterable[Any], name: str | None) -> Member | None:
         if name is not None:
             return self.home(name)
         parent = next(parents_in(tasks), None)
-        return self.locate(parent) if parent else None
+        return self.locate([parent])[parent] if parent else None
 
 
 def _field(body: Any, name: str) -> Any:

@@ -28,11 +28,12 @@ from taskqueue.gateway.routes.tasks import bad_cursor
 from taskqueue.gateway.schemas.values import PageQuery
 from taskqueue.shared.domain.merged_pages import order, order_of_name, read_cursor
 from taskqueue.shared.domain.partition import not_answering, partition_of_id, preferred
+from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.errors import NotPlaced, StoreUnavailable
-from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.stores.api_keys import Scope
+from taskqueue.shared.redis.partition_lookup import locate_all
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.name_search import NameSearch
+from taskqueue.shared.submission.outbox import MOST_ROWS
 from taskqueue.shared.submission.placement import unique_name
 from taskqueue.shared.submission.refusals import Refusal
 
@@ -76,7 +77,7 @@ class Router:
         """`config` is that of the apps, which they share."""
         self.members = members
         self.config = config
-        self.placement = Placement(members.all, self.locate)
+        self.placement = Placement(members.all, self.locate_all)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.members.watch()
@@ -94,7 +95,7 @@ class Router:
             text = f"internal error: the log of the gateway has it under {request_id}"
             found = _refused(Refusal(errors.INTERNAL, text), environ)
         if isinstance(found, Member):
-            return found.app(environ, start_response)
+            return found.app({**asked, "REQUEST_METHOD": environ["REQUEST_METHOD"]}, start_response)
         headers = [pair for pair in found.headers if pair[0].lower() != "content-length"]
         start_response(
             f"{found.status} {HTTPStatus(found.status).phrase}", [*headers, ("Content-Length", str(len(found.body)))]
@@ -105,26 +106,38 @@ class Router:
         path, method = environ.get("PATH_INFO", "/"), environ["REQUEST_METHOD"]
         for methods, pattern, handler in ROUTES:
             if method in methods and (match := pattern.fullmatch(path)):
-                return handler(self, Call(environ, match))
+                first = self.members.first
+                return handler(self, Call(environ, match)) if first.admits(environ) else first
         return self.members.first
 
     # --- one partition ---
 
     def locate(self, task_id: str) -> Member:
         """Returns the partition of a task, a batch or a bulk action; for an unknown one, one that may have it."""
-        number = partition_of_id(task_id)  # also of one that is away, whose app says so
-        if number is None or number not in self.members.all:
-            number = locate(task_id, {each.number: each.redis for each in self.members.answering()})
-        if number is None:
-            away = self.members.away()
-            return self.members.all[away[0]] if away else self.members.first
-        return self.members.all[number]
+        return self.locate_all([task_id])[task_id]
+
+    def locate_all(self, ids: Iterable[str]) -> dict[str, Member]:
+        """Returns the same for many ids."""
+        found = self.holders(ids)
+        away = self.members.away()
+        elsewhere = self.members.all[away[0]] if away else self.members.first
+        return {each: elsewhere if member is None else member for each, member in found.items()}
+
+    def holders(self, ids: Iterable[str]) -> dict[str, Member | None]:
+        """Returns the partitions that ids name, also of those that are away, or that have their records."""
+        places: dict[str, int | None] = {each: partition_of_id(each) for each in ids}
+        unknown = [each for each, number in places.items() if number not in self.members.all]
+        found, lost = locate_all(unknown, {each.number: each.redis for each in self.members.answering()})
+        for number in lost:
+            self.members.all[number].answers = False
+        places |= found
+        return {each: None if number is None else self.members.all[number] for each, number in places.items()}
 
     def holder_of_schedule(self, name: str) -> Member | None:
         """Returns the partition that has a schedule of this name."""
         for member in self.members.answering():
             try:
-                if member.holds(member.keys.schedule(name)):
+                if member.redis.exists(member.keys.schedule(name)):
                     return member
             except (RedisError, OSError):
                 member.answers = False
@@ -141,10 +154,9 @@ class Router:
         members = self.members.answering() or [self.members.first]
         return [each.call(call.environ, body, {PART: at}) for at, each in enumerate(members)]
 
-    def demand_all(self, call: Call) -> None:
+    def demand_all(self) -> None:
         """Demands that every partition answers. Raises Refusal."""
         if away := self.members.away():
-            self.members.first.authenticate(call.environ, Scope.OPERATE)
             text = f"{not_answering(away)}, and this change must be made in all partitions: repeat it when all answer"
             refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
             raise refusals.unfinished(refusal, sent=False)
@@ -184,7 +196,7 @@ def batch_of_id(router: Router, call: Call) -> Answer | Member:
     if call.method != "POST":
         return member
     body = router.body(call)
-    _introduce(router, call, tasks_in(_read(body)), member)
+    router.placement.introduce(tasks_in(_read(body)), member)
     return member.call(call.environ, body)
 
 
@@ -254,7 +266,7 @@ def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler
         key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
         tied = of(router.placement, value, key)
         if tied is not None:
-            _introduce(router, call, [value, *tasks_in(value)], tied)
+            router.placement.introduce([value, *tasks_in(value)], tied)
             answer = tied.call(call.environ, body)
             return searched(router, call, body, answer, value) if answer.kind == refusals.NO_PLACE.type else answer
         return _untied(router, call, body)
@@ -276,10 +288,6 @@ def tasks_in(body: Any) -> list[Any]:
         return []
     tasks = body.get("tasks")
     return [*(tasks if isinstance(tasks, list) else []), body.get("task")]
-
-
-def _introduce(router: Router, call: Call, tasks: Iterable[Any], to: Member) -> None:
-    router.placement.introduce(tasks, to, lambda: to.authenticate(call.environ, Scope.SUBMIT))
 
 
 def _untied(router: Router, call: Call, body: bytes) -> Answer:
@@ -318,7 +326,7 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
         if not _goes_on(search, answer):
             break
         member = router.members.all[search.number]
-        _introduce(router, call, [value, *tasks_in(value)], member)
+        router.placement.introduce([value, *tasks_in(value)], member)
         answer = member.call(call.environ, body)
     return answer
 
@@ -329,13 +337,18 @@ def outbox(router: Router, call: Call) -> Answer:
     try:
         value = json.loads(body)
         rows, settled = value["rows"], value.get("settled", [])
-        places = [_place_of_row(router, call, row) for row in rows]
-        settled_places = [router.locate(each) for each in settled]
+        if any(not isinstance(each, list) or len(each) > MOST_ROWS for each in (rows, settled)):
+            raise ValueError
+        if not all(map(TASK_ID.fullmatch, settled)):
+            raise ValueError
+        places = _places_of_rows(router, rows)
+        known_places = router.locate_all(settled)
+        settled_places = [known_places[each] for each in settled]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return router.members.first.call(call.environ, body)
+        return router.members.first.call(call.environ, body)  # it says what is wrong
     members = {each.number: each for each in (*places, *settled_places)}.values()
     for member in members:  # before anything is sent, so that a refusal changes nothing
-        _introduce(router, call, [row for row, place in zip(rows, places, strict=True) if place is member], member)
+        router.placement.introduce([row for row, place in zip(rows, places, strict=True) if place is member], member)
     items: dict[int, Any] = {}
     headers = list[tuple[str, str]]()
     for part, member in enumerate(members):
@@ -375,38 +388,37 @@ def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> A
             if answer.number == search.number and not _goes_on(search, answer):
                 break
             member = router.members.all[search.number]
-            _introduce(router, call, [row], member)
+            router.placement.introduce([row], member)
             answer = member.call(call.environ, body, again)
     except Refusal as refusal:
         return {"problem": refusal.problem}
     return answer.document["items"][0] if answer.well else {"problem": answer.document}
 
 
-def _place_of_row(router: Router, call: Call, row: Any) -> Member:
-    """Returns the partition that has the task of a row, else the one that its unique_key or its id prefers.
+def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
+    """Returns the partitions that have the tasks of rows, else those that their unique_key or their id prefers.
 
-    Raises Refusal where the one that may have it is away.
+    Raises Refusal where one that may have a task is away.
     """
-    name = _name_of_row(row)
-    if name is None:
-        return router.members.first
-    task_id = row["task_id"]
+    names = [_name_of_row(row) for row in rows]
+    # Before a partition was added, a row had another home.
+    holders = router.holders(row["task_id"] for row, name in zip(rows, names, strict=True) if name)
+    return [
+        holders[row["task_id"]] or _home_of_row(router, name, row["task_id"]) if name else router.members.first
+        for row, name in zip(rows, names, strict=True)
+    ]
+
+
+def _home_of_row(router: Router, name: str, task_id: str) -> Member:
     home = router.placement.open_home(name) if name == task_id else router.placement.home(name)
-    for member in router.members.answering():
-        # Before a partition was added, the row had another home.
-        try:
-            if member is not home and member.holds(member.keys.rq_job(task_id), member.keys.receipt(task_id)):
-                return member
-        except (RedisError, OSError):
-            member.answers = False
-    _demand_drained(router, call, name, home, Scope.SUBMIT)
+    _demand_drained(router, name, home)
     return home
 
 
 def _name_of_row(row: Any) -> str | None:
     """Returns the name that decides where a row goes: that of its unique_key, else its id; None without an id."""
     task_id = row.get("task_id") if isinstance(row, dict) else None
-    if not isinstance(task_id, str):
+    if not isinstance(task_id, str) or not TASK_ID.fullmatch(task_id):
         return None
     return unique_name(row.get("type"), row.get("unique_key")) or task_id
 
@@ -420,12 +432,11 @@ def schedule(router: Router, call: Call) -> Member:
     if holder := router.holder_of_schedule(name):
         return holder
     home = router.placement.open_home(name)
-    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
-    _demand_drained(router, call, name, home, scopes.get(call.method, Scope.ADMIN))
+    _demand_drained(router, name, home)
     return home
 
 
-def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: Scope) -> None:
+def _demand_drained(router: Router, name: str, home: Member) -> None:
     """Demands answers of the draining partitions that a name prefers to its home, and of the home if it is draining.
 
     While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
@@ -434,7 +445,6 @@ def _demand_drained(router: Router, call: Call, name: str, home: Member, scope: 
     before = [router.members.all[number] for number in places[: places.index(home.number) + 1]]
     away = next((each for each in before if each.is_draining and not each.answers), None)
     if away is not None:
-        router.members.first.authenticate(call.environ, scope)
         text = (
             f"partition {away.number} is draining and does not answer; it may already hold this schedule or outbox "
             "row: try again when it answers"
@@ -449,7 +459,7 @@ def everywhere(merge: merging.Merge) -> Handler:
     """
 
     def handle(router: Router, call: Call) -> Answer:
-        router.demand_all(call)
+        router.demand_all()
         answers = router.ask(call, router.body(call))
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well), None)

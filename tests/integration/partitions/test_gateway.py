@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from redis.exceptions import ConnectionError
 from werkzeug.test import Client
 
 from taskqueue.gateway.app import create_router
+from taskqueue.gateway.partitions.members import Member
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.merged_pages import write_cursor
 from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
@@ -110,6 +112,32 @@ def test_a_row_of_an_outbox_is_stored_once_also_after_a_partition_was_added(rout
     routed.post("/tasks/outbox", {"rows": more, "settled": []})
     assert len(all_pages(routed, "/tasks")) == 40
     assert routed.get(f"/tasks/{more[0]['task_id']}")["status"] == "pending", "its id names no partition"
+
+
+def test_ids_of_a_request_are_bounded_before_they_are_looked_up_in_one_round_trip(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Counter[int]()
+
+    def counted(member: Member, **options: Any) -> Any:
+        trips[member.number] += 1
+        return Redis.pipeline(member.redis, **options)
+
+    for member in routed.router.members.all.values():
+        monkeypatch.setattr(member.redis, "pipeline", partial(counted, member))
+    rows = [{"task_id": new_task_id(), "type": "process", "data": at} for at in range(30)]
+    settled = [new_task_id() for _ in range(1000)]
+    assert routed.post("/tasks/outbox", {"rows": rows, "settled": settled}).status_code == 202
+    assert max(trips.values()) <= 2
+    trips.clear()
+    for body in (
+        {"rows": rows, "settled": [*settled, new_task_id()]},
+        {"rows": rows * 40, "settled": []},
+        {"rows": rows, "settled": "a" * 100},
+        {"rows": rows, "settled": ["a b"]},
+    ):
+        assert routed.post("/tasks/outbox", body).status_code == 422
+    assert not trips, "they are refused first"
 
 
 def test_a_mistake_is_answered_as_by_a_single_server(routed: Routed) -> None:
@@ -258,7 +286,7 @@ def test_a_store_that_goes_away_while_a_key_is_checked_is_a_503(
     def away(*_: object) -> None:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr("taskqueue.gateway.partitions.members.Member.authenticate", away)
+    monkeypatch.setattr("taskqueue.gateway.auth.authenticator.Authenticator.authenticate", away)
     routed.router.members.all[1].answers = False
     answer = routed.post("/queues/normal/pause", {"reason": "stop"})
     assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
