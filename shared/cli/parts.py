@@ -121,7 +121,7 @@ def _add_dev(one: argparse.ArgumentParser) -> None:
 def _add_worker(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
-    one.add_argument("--queues", metavar="QUEUES", help=text)
+    one.add_argument("--queues", metavar="QUEUES", dest="WORKER_QUEUES", help=text)
     for option, (setting, text) in _RQ_OPTIONS.items():
         one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
 
@@ -161,7 +161,9 @@ def _add_partitions(one: argparse.ArgumentParser) -> None:
 
 
 def _add_outbox(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--database", metavar="URL", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)")
+    one.add_argument(
+        "--database", metavar="URL", dest="OUTBOX_DATABASE", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)"
+    )
     does = one.add_mutually_exclusive_group()
     for action, text in _OUTBOX_ACTIONS.items():
         does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
@@ -189,11 +191,7 @@ def run(wanted: argparse.Namespace) -> int:
         return USAGE
     if modules := getattr(wanted, "modules", None):
         os.environ["TASK_MODULES"] = ",".join(modules)
-    if queues := getattr(wanted, "queues", None):
-        os.environ["WORKER_QUEUES"] = queues
-    for setting, _ in _RQ_OPTIONS.values():
-        if given := getattr(wanted, setting, None):
-            os.environ[setting] = given
+    os.environ.update({name: value for name, value in vars(wanted).items() if name.isupper() and value})
     try:
         arguments = _arguments(wanted)
     except (OSError, UnicodeDecodeError) as error:
@@ -219,5 +217,5 @@ def _arguments(wanted: argparse.Namespace) -> list[Any]:
         number, wait = getattr(wanted, "number", None), getattr(wanted, "wait", False)
         return [wanted.action or "list", number, wait, getattr(wanted, "json", False)]
     if wanted.part == "outbox":
-        return [wanted.database, wanted.action]
+        return [wanted.action]
     return []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from taskqueue.shared.domain.url import in_url
 from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -55,11 +57,12 @@ def destination_of(settings: Settings) -> Destination | None:
 
 
 def address_of_traces(settings: Settings) -> str | None:
-    """Returns the address of the collector, or None. Raises SettingsError as `destination_of` does."""
+    """Returns the address of the collector without its password, or None. Raises SettingsError."""
     destination = destination_of(settings)
     if destination is None:
         return None
-    return destination.endpoint or next(os.environ[name] for name in _ENDPOINTS if os.environ.get(name))
+    where = destination.endpoint or next(os.environ[name] for name in _ENDPOINTS if os.environ.get(name))
+    return re.sub("//.*@", "//", where)
 
 
 def announce(settings: Settings) -> None:
@@ -134,4 +137,4 @@ def _at_jaeger(settings: Settings, protocol: str) -> str:
     """Returns the OTLP endpoint of Jaeger; the port of its agent, which no longer exists, means the default port."""
     usual = _OVER_GRPC if protocol == "grpc" else _OVER_HTTP
     port = usual if settings.jaeger_port in (_LEGACY_AGENT_PORT, _OVER_HTTP) else settings.jaeger_port
-    return f"http://{settings.jaeger_host}:{port}" + ("" if protocol == "grpc" else "/v1/traces")
+    return f"http://{in_url(settings.jaeger_host)}:{port}" + ("" if protocol == "grpc" else "/v1/traces")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 
 from taskqueue.shared.domain.partition import MOST_PARTITIONS
+from taskqueue.shared.domain.url import QUOTE, split_url
 
 SENTINEL_PORT = 26379
 PREFIX_LONGEST = 64
 _PREFIX = re.compile(r"[A-Za-z0-9_.{}-]+(:[A-Za-z0-9_.{}-]+)*")
+_OPTION = re.compile(
+    "(db|username|password|key_prefix|partitions?|protocol|(ssl|socket|sentinel|retry|health)_[a-z_]+)="
+)
 _TAKEN = {"rq", "taskqueue"}
 """How keys begin: behind a prefix with such a part they could be taken for those of another system."""
 KINDS = {
@@ -59,8 +63,8 @@ def read_address(url: str) -> Address:
         check_key_prefix(_key_prefix(parts))
     except ValueError as error:
         raise ValueError(f"key_prefix {error}") from None
+    _check_special_characters(parts)
     if "+" not in parts.scheme:
-        _check_port(parts)
         return Address(url=url)
     secret, at, hosts = parts.netloc.rpartition("@")
     if parts.scheme.endswith("+cluster"):
@@ -78,6 +82,16 @@ def read_address(url: str) -> Address:
         sentinel_username=options.get("sentinel_username"),
         sentinel_password=options.get("sentinel_password"),
     )
+
+
+def _check_special_characters(parts: SplitResult) -> None:
+    """Raises ValueError where one of a password, or a mistake, would end the address and be ignored from there on."""
+    if parts.fragment or any(not _OPTION.match(each) for each in parts.query.split("&") if each):
+        raise ValueError(f"has a # or an unknown option after a ?; {QUOTE}")
+    if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):
+        raise ValueError(f"must end with the number of a database, as in redis://host:6379/0; {QUOTE}")
+    if "+" in parts.scheme and split_url(f"//{parts.netloc.rpartition('@')[0]}@host").fragment:
+        raise ValueError(f"has a special character in its user or password; {QUOTE}")
 
 
 def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
@@ -126,9 +140,10 @@ def check_key_prefix(prefix: str) -> None:
 def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
     """Returns the address with credentials and options added that it does not have itself."""
     parts = _split(url)
-    if password and "@" not in parts.netloc and parts.scheme != "unix":
-        secret = f"{quote(username, safe='')}:{quote(password, safe='')}@"
-        url = parts._replace(netloc=secret + parts.netloc).geturl()
+    own, _, hosts = parts.netloc.rpartition("@")
+    if password and ":" not in own:
+        secret = f"{own or quote(username, safe='')}:{quote(password, safe='')}@"
+        url = parts._replace(netloc=secret + hosts).geturl()
     named = dict(parse_qsl(parts.query))
     more = {name: value for name, value in options.items() if value and name not in named}
     return f"{url}{'&' if parts.query else '?'}{urlencode(more)}" if more else url
@@ -155,23 +170,15 @@ def _split(url: str) -> SplitResult:
     """Splits as `urlsplit` does, which supports IPv6 for a single host only, so sentinels are split apart."""
     scheme, _, rest = url.partition("://")
     if not scheme.lower().endswith(("+sentinel", "+cluster")):
-        return urlsplit(url)
+        return split_url(url)
     if "?" in rest and ("/" not in rest or rest.index("?") < rest.index("/")):
         rest = rest.replace("?", "/?", 1)
     hosts, slash, tail = rest.partition("/")
-    return urlsplit(f"{scheme}://{slash}{tail}")._replace(netloc=hosts)
-
-
-def _check_port(parts: SplitResult) -> None:
-    try:
-        _ = parts.port
-    except ValueError as error:
-        raise ValueError(f"has an invalid port: {str(error).lower()}") from None
+    return split_url(f"{scheme}://{slash}{tail}")._replace(netloc=hosts)
 
 
 def _host_and_port(text: str, default: int = SENTINEL_PORT) -> tuple[str, int]:
-    parts = urlsplit(f"//{text.strip()}")
-    _check_port(parts)
+    parts = split_url(f"//{text.strip()}")
     if not parts.hostname:
         raise ValueError("has a sentinel or a node without a host: write host:port for each")
     return parts.hostname, parts.port or default

@@ -21,8 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from taskqueue.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
 from taskqueue.shared.config.values import (
     Choices,
+    DatabaseUrl,
     Executors,
     HistoryUrl,
+    Host,
     HostsAndNetworks,
     Kept,
     KeyPrefix,
@@ -43,6 +45,8 @@ from taskqueue.shared.config.values import (
     Secrets,
     SelectedQueues,
     SmtpUrl,
+    WebAddresses,
+    WebUrl,
     Weights,
     signing_key,
 )
@@ -51,6 +55,7 @@ from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.limit import Limit, check_name, read_limit
 from taskqueue.shared.domain.queue_selection import QueueSelection
 from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.domain.url import in_url
 from taskqueue.shared.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -81,7 +86,7 @@ class Settings(BaseModel):
         "the number of its partition and never changes: a new one is added at the end, and one that was removed leaves "
         "an empty place. The system of a single REDIS_URL grows by naming that address first.",
     )
-    redis_host: str = _at("redis.host", "127.0.0.1", "Host of Redis.")
+    redis_host: Host = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
     redis_username: str = _at("redis.username", "", "Redis user (ACL), unless the address names one.")
     redis_password: str = _at("redis.password", "", "Redis password, unless the address has one.")
@@ -177,7 +182,7 @@ class Settings(BaseModel):
     housekeeper_metrics_port: Port = _at(
         "housekeeper.metrics_port", 9101, "Port of a housekeeper's metrics and health; 0: any free."
     )
-    outbox_database: str = _at(
+    outbox_database: DatabaseUrl = _at(
         "outbox.database", "", "Database with the outbox that a relay sends, as a URL of SQLAlchemy."
     )
     outbox_metrics_port: Port = _at("outbox.metrics_port", 9102, "Port of a relay's metrics and health; 0: any free.")
@@ -523,7 +528,7 @@ class Settings(BaseModel):
         2 * 3600,
         "How long a session lasts without a request; refreshes of open pages do not count. 0: until DASHBOARD_SESSION.",
     )
-    oidc_issuer: str = _at(
+    oidc_issuer: WebUrl = _at(
         "dashboard.oidc.issuer",
         "",
         "Issuer of the OpenID Connect provider with which users sign in, such as https://login.example.com; empty: "
@@ -606,10 +611,10 @@ class Settings(BaseModel):
         "",
         "otlp: log lines are also sent to the collector of OTEL_EXPORTER_OTLP_ENDPOINT (or its variant for logs).",
     )
-    jaeger_host: str = _at(
+    jaeger_host: Host = _at(
         "tracing.jaeger_host", "", "Host of Jaeger; empty: no traces unless OTEL_* variables are set."
     )
-    prometheus_url: str = _at(
+    prometheus_url: WebUrl = _at(
         "prometheus_url",
         "",
         "Address of Prometheus, which the doctor queries for its targets; empty: not queried.",
@@ -715,7 +720,7 @@ class Settings(BaseModel):
         pattern=r"^(https?://[^/\s?#]+)?/?$",
     )
 
-    metrics_sources: Names = _at(
+    metrics_sources: WebAddresses = _at(
         "gateway.metrics_sources",
         (),
         "Addresses of other parts, host:port, whose metrics the gateway's /metrics includes; for a name with several "
@@ -858,7 +863,7 @@ class Settings(BaseModel):
         """
         if self.is_partitioned:
             raise ValueError("these are the settings of several partitions, which have no common address")
-        url = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/0"
+        url = self.redis_url or f"redis://{in_url(self.redis_host)}:{self.redis_port}/0"
         options = {"key_prefix": self.key_prefix}
         if "+sentinel:" in url:
             options |= {
@@ -878,7 +883,7 @@ class Settings(BaseModel):
         """Returns the browser address of a trace, or "". Without a setting, only a local Jaeger's address is known."""
         if self.dashboard_trace_url or self.jaeger_host not in ("localhost", "127.0.0.1"):
             return self.dashboard_trace_url
-        return f"http://{self.jaeger_host}:16686/trace/{{trace_id}}"
+        return f"http://{in_url(self.jaeger_host)}:16686/trace/{{trace_id}}"
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -928,6 +933,12 @@ def yaml_path(name: str) -> str:
     return str(extra["path"]) if isinstance(extra, dict) else name
 
 
+def is_service_link(name: str, environment: Mapping[str, str]) -> bool:
+    """Returns whether Kubernetes or Docker set the variable of a setting for a service: REDIS_PORT=tcp://..."""
+    value = environment.get(name.upper(), "")
+    return name.endswith(("_port", "_host")) and value.startswith(("tcp://", "udp://", "sctp://"))
+
+
 def load(environment: Mapping[str, str] | None = None) -> Settings:
     """Loads the settings of this process.
 
@@ -940,8 +951,9 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     sources = {name: f"{env.get('CONFIG_FILE')}: {yaml_path(name)}" for name in values}
     for name in Settings.model_fields:
         # An empty variable means "not set": compose and Kubernetes pass empty ones.
-        if env.get(name.upper()):
-            values[name] = env[name.upper()]
+        # A Secret made by `echo PASSWORD | base64` ends with a line feed.
+        if (value := env.get(name.upper(), "").rstrip("\r\n")) and not is_service_link(name, env):
+            values[name] = value
             sources[name] = name.upper()
     settings = None
     try:
@@ -989,5 +1001,7 @@ def _explain(item: Any, sources: Mapping[str, str]) -> str:
         return text
     name = sources.get(location[0], location[0].upper())
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
-    shown = "" if re.search("password|url|partitions|secret|api_keys", location[0]) else f", got {item['input']!r}"
+    given = repr(item["input"])
+    hidden = re.search("password|url|partitions|secret|api_keys|users|database|schedules", location[0])
+    shown = "" if hidden or "://" in given or "@" in given else f", got {given}"
     return f"{name}{inner}: {text}{shown}"

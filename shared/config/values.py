@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -18,10 +17,12 @@ from taskqueue.shared.domain.lock import OnError
 from taskqueue.shared.domain.partition import MOST_PARTITIONS
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
 from taskqueue.shared.domain.quiet_hours import QuietHours
+from taskqueue.shared.domain.url import split_url
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
 """Jobs that remove nothing and may run twice; the others are skipped when their lock is unavailable."""
+_DATABASE = re.compile(r"[\w+]+:(//([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^/:@?]*)(:\d*)?)?(/.*|\?.*)?", re.DOTALL)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 
 
@@ -100,13 +101,25 @@ def _readable(path: str) -> None:
         raise ValueError("the file does not exist or this process may not read it")
 
 
+def _host(host: str) -> None:
+    if not re.fullmatch(r"[^\s/@#?:\[\]]*|\[?[\da-fA-F]*:[\da-fA-F.]*:[\da-fA-F:.]*(%\w+)?\]?", host):
+        raise ValueError("must be a host name or an IP address alone, without a scheme, a user or a port")
+
+
+def _database(url: str) -> None:
+    # What SQLAlchemy takes for the host would be quoted by the database driver that does not find it.
+    if url and not _DATABASE.fullmatch(url):
+        raise ValueError("must be like postgresql+psycopg://app@db:5432/shop, with %40 for an @ in a password")
+
+
 def _history(url: str) -> None:
+    _database(url)
     if url and not re.match(r"(sqlite|postgresql(\+\w+)?):", url):
         raise ValueError("must begin with postgresql+psycopg:// or sqlite:///, as a URL of SQLAlchemy does")
 
 
 def _payload_store(url: str) -> None:
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("must have no credentials and no parameters: those of a bucket are the AWS_* variables")
     is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
@@ -167,8 +180,9 @@ def signing_key(secret: str) -> bytes:
 def _mail_server(url: str) -> None:
     if not url:
         return
-    parts = urlsplit(url)
-    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or parts.path.strip("/") or parts.query:
+    parts = split_url(url)
+    more = parts.path.strip("/") or parts.query or parts.fragment
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or more:
         raise ValueError("must look like smtp://user:secret@host:587 or smtps://host:465")
     if parts.port == 0:
         raise ValueError("must have no port 0")
@@ -189,6 +203,9 @@ Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("lo
 RolesByClaim = Annotated[
     dict[str, Literal["viewer", "operator", "admin"]], _pairs("queue-admins:admin, queue-team:operator")
 ]
+WebUrl = Annotated[str, _valid(split_url)]
+WebAddresses = Annotated[Names, _valid(lambda all_: [split_url(re.sub("^(.*//)?", "//", each)) for each in all_])]
+Host = Annotated[str, _valid(_host)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), _valid(_harmless)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
@@ -197,6 +214,7 @@ Kept = Annotated[int, Field(ge=0)]
 RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
 Partitions = Annotated[tuple[str, ...], BeforeValidator(_addresses), _valid(_partitions)]
 PayloadStoreUrl = Annotated[str, _valid(_payload_store)]
+DatabaseUrl = Annotated[str, _valid(_database)]
 HistoryUrl = Annotated[str, _valid(_history)]
 KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]

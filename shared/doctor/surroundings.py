@@ -103,7 +103,7 @@ def check_jaeger(settings: Settings) -> list[Finding]:
     parts = urlsplit(where if "//" in where else f"//{where}")
     try:
         socket.create_connection((parts.hostname or "", parts.port or _OTLP_PORT), _PATIENCE).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return [doubtful("tracing", f"no trace collector at {where}: {error}", "start the collector, or unset it")]
     return [fine("tracing", f"the trace collector at {where} accepts connections")]
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from urllib.parse import urlsplit
+
+from taskqueue.shared.domain.url import split_url
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -140,10 +141,10 @@ def _taken_apart(url: str) -> Target:
     if len(url) > LONGEST or not _PRINTABLE.fullmatch(url) or "\\" in url:
         raise NotAllowed(f"must be at most {LONGEST} printable ASCII characters without spaces and backslashes")
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         host, port = (parts.hostname or "").removesuffix("."), parts.port
     except ValueError as error:
-        raise NotAllowed(f"cannot be read: {error}") from None
+        raise NotAllowed(str(error)) from None
     if parts.scheme not in ("http", "https"):
         raise NotAllowed("must begin with https:// or http://")
     if "@" in parts.netloc:

@@ -22,6 +22,7 @@ from typing import Any
 from taskqueue.shared.config.redis_address import completed, without_password
 from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.config.signals import RELOAD
+from taskqueue.shared.domain.url import in_url
 from taskqueue.shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port, port_problem
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
@@ -257,8 +258,7 @@ def _environment(
     # Services write into a pipe, so only this process knows whether the output is a terminal.
     watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
     replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
-    host = _reachable(settings.bind_host)
-    host = f"[{host}]" if ":" in host else host
+    host = in_url(_reachable(settings.bind_host))
     return {
         **watched,
         # One page shows every metric.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from taskqueue.shared.config.collector import destination_of
+from taskqueue.shared.config.redis_address import read_address
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain import strict_json, task_data
 from taskqueue.shared.domain.payload import PayloadReference
@@ -280,5 +281,5 @@ def _current_traceparent() -> str | None:
 
 def _user_of(settings: Settings) -> str:
     """Returns the Redis user of this process; "" without one."""
-    user = unquote(urlsplit(settings.store_url).username or "")
+    user = unquote(urlsplit(read_address(settings.store_url).url).username or "")
     return "" if user == "default" else user

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
+from taskqueue.shared.config import foreign_names
 from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import NotPlaced, SettingsError
@@ -195,6 +196,7 @@ def settings_for(url: str | None, overrides: dict[str, Any]) -> Settings:
     given = {**({"redis_url": url, "redis_partitions": ()} if url else {}), **overrides}
     try:
         settings = load()
+        foreign_names.warn()
         return Settings.model_validate({**settings.model_dump(), **given}) if given else settings
     except ValidationError as error:
         mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

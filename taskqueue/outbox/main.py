@@ -16,13 +16,13 @@ from taskqueue.shared.observability import logs
 log = logging.getLogger(__name__)
 
 
-def main(database: str | None = None, action: str | None = None) -> int:
-    """Runs a relay of `database` (default: OUTBOX_DATABASE); or does `create`, `refused` or `retry`, and returns."""
+def main(action: str | None = None) -> int:
+    """Runs a relay of OUTBOX_DATABASE; or does `create`, `refused` or `retry`, and returns."""
     settings = load_or_exit()
     logs.configure(
         "outbox", settings.log_level, settings.log_format, instance=settings.instance_id, export=settings.log_export
     )
-    table = _table(database or settings.outbox_database)
+    table = _table(settings.outbox_database)
     try:
         if action == "create":
             table.create()

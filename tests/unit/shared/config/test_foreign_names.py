@@ -10,6 +10,8 @@ import threading
 import pytest
 
 from taskqueue.shared.config.foreign_names import hints
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.submission.queue import Queue
 from tests.support.harness import ROOT, free_port
 
 
@@ -25,6 +27,45 @@ from tests.support.harness import ROOT, free_port
 )
 def test_a_name_of_another_system_is_answered_with_ours(name: str, instead: str) -> None:
     assert dict(hints({name: "secret", "PATH": "/bin", "REDIS_PORT": "1"})) == {name: instead}
+
+
+LINKS = {
+    "REDIS_PORT": "tcp://10.96.0.11:6379",
+    "GATEWAY_PORT": "tcp://10.96.0.12:8000",
+    "WORKER_METRICS_PORT": "udp://10.96.0.13:9100",
+    "JAEGER_HOST": "tcp://10.96.0.14:4318",
+}
+
+
+def test_service_links_are_not_read_and_said_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load({**LINKS, "REDIS_SERVICE_HOST": "10.96.0.11"})
+    assert (settings.redis_port, settings.gateway_port, settings.worker_metrics_port) == (6379, 8000, 9100)
+    assert settings.jaeger_host == ""
+    for name, value in LINKS.items():
+        monkeypatch.setenv(name, value)
+    Queue("redis://127.0.0.1:1/0").close()
+    assert [each.getMessage().split()[0] for each in caplog.records] == sorted(LINKS)
+    assert "enableServiceLinks: false" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environment", "unused"),
+    [
+        ({"REDIS_URL": "redis://one", "REDIS_HOST": "two", "REDIS_PORT": "6379"}, ["REDIS_HOST", "REDIS_PORT"]),
+        ({"REDIS_PARTITIONS": "redis://one,", "REDIS_HOST": "two"}, ["REDIS_HOST"]),
+        ({"REDIS_URL": "redis://one", "REDIS_CA_FILE": "/ca"}, ["REDIS_CA_FILE"]),
+        ({"REDIS_URL": "rediss://one", "REDIS_CA_FILE": "/ca", "REDIS_HOST": ""}, []),
+        ({"REDIS_HOST": "one", "REDIS_SENTINEL_PASSWORD": "x"}, ["REDIS_SENTINEL_PASSWORD"]),
+        ({"REDIS_URL": "redis+sentinel://one/a", "REDIS_SENTINEL_PASSWORD": "x"}, []),
+        ({"REDIS_USERNAME": "app"}, ["REDIS_USERNAME"]),
+        ({"REDIS_URL": "redis://:a@one", "REDIS_PASSWORD": "x", "REDIS_USERNAME": "app"}, ["REDIS_PASSWORD"]),
+        ({"REDIS_URL": "redis://app@one", "REDIS_PASSWORD": "x"}, []),
+    ],
+)
+def test_what_another_setting_makes_useless_is_said(environment: dict[str, str], unused: list[str]) -> None:
+    assert list(dict(hints(environment))) == unused
 
 
 @pytest.mark.parametrize("part", ["gateway", "worker", "housekeeper", "dashboard"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from taskqueue.shared.config.settings import load
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.redis.client import connect, keys_of
 from taskqueue.shared.redis.keys import with_prefix
+from taskqueue.shared.submission.queue import settings_for
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:
@@ -41,6 +43,9 @@ def test_what_concerns_the_sentinels_is_kept_apart() -> None:
         ("redis+sentinel://one,,two/main", "without a host"),
         ("redis://one:many/0", "has an invalid port"),
         ("redis://one/0?key_prefix=a+b", "key_prefix must be at most 64"),
+        ("redis://one/first", "must end with the number of a database"),
+        ("redis://one/0#shop", "has a # or an unknown option"),
+        ("redis://one/0?databse=1", "has a # or an unknown option"),
     ],
 )
 def test_an_unreadable_address_is_refused_with_the_reason(url: str, complaint: str) -> None:
@@ -54,6 +59,84 @@ def test_a_mistake_in_the_address_does_not_show_its_password() -> None:
     with pytest.raises(SettingsError) as mistakes:
         load({"REDIS_URL": "redis+sentinel://:hunter2@one"})
     assert "hunter2" not in str(mistakes.value)
+
+
+SPECIAL = [*"#/?@[]%: \\&=+;'\"{}|^", "\u2100"]
+"""Characters that end a part of a URL, or that change one into another; the last one is a/c for Unicode."""
+WITH_A_PASSWORD = {
+    "REDIS_URL": [
+        "redis://:{}@one:6379/0",
+        "rediss://user:{}@one",
+        "redis://{}@one",
+        "redis+sentinel://:{}@one:26379,two/main",
+        "redis+cluster://:{}@one:6379?partitions=3",
+        "unix://:{}@/run/redis.sock",
+        "redis://one/0?password={}",
+    ],
+    "REDIS_HOST": ["redis://:{}@one:6379/0", "user:{}@one"],
+    "REDIS_PORT": ["redis://:{}@one:6379/0"],
+    "SMTP_URL": ["smtp://user:{}@one:587"],
+    "ALERT_WEBHOOK_URL": ["https://user:{}@one/hook"],
+    "HISTORY_URL": ["postgresql+psycopg://user:{}@one:5432/history"],
+    "OUTBOX_DATABASE": ["mysql://user:{}@one/shop"],
+    "PAYLOAD_STORE": ["s3://key:{}@bucket"],
+    "OIDC_ISSUER": ["https://user:{}@one"],
+    "PROMETHEUS_URL": ["http://user:{}@one:9090"],
+    "METRICS_SOURCES": ["http://user:{}@one:9100/metrics"],
+    "JAEGER_HOST": ["user:{}@one"],
+    "DASHBOARD_USERS": ["{}"],
+    "SCHEDULES": ["{{{}"],
+}
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+def test_no_message_and_no_traceback_quotes_a_part_of_a_password(special: str) -> None:
+    for password in (f"Wd7kPq2{special}Zx9Q", f"12{special}a=Zx9Q"):
+        for name, addresses in WITH_A_PASSWORD.items():
+            for address in addresses:
+                _check_that_nothing_is_quoted(name, address.format(password))
+
+
+def _check_that_nothing_is_quoted(name: str, value: str) -> None:
+    try:
+        settings = load({name: value})
+        for each in settings.partitions.values():
+            connect(each.store_url).close()
+        if name == "REDIS_URL":
+            settings_for(value, {})
+    except (SettingsError, ValueError) as error:
+        said = "".join(traceback.format_exception(error)).lower()
+        assert "wd7kpq2" not in said, value
+        assert "zx9q" not in said, value
+
+
+def test_a_password_that_would_end_the_address_is_never_taken_for_a_port() -> None:
+    for address in ("redis://:12#x@one/0", "redis://:12/x@one/0", "redis://:12?x@one/0", "redis+sentinel://:1#2@one/a"):
+        with pytest.raises(SettingsError, match="write %23 for #"):
+            load({"REDIS_URL": address})
+
+
+def test_a_password_is_used_with_every_kind_of_address() -> None:
+    for address, used in {
+        "unix:///run/redis.sock?db=1": "unix://:a%2Fb@/run/redis.sock?db=1",
+        "redis://gateway@store/1": "redis://gateway:a%2Fb@store/1",
+        "rediss://[::1]:6380/0": "rediss://:a%2Fb@[::1]:6380/0",
+    }.items():
+        assert load({"REDIS_URL": address, "REDIS_PASSWORD": "a/b\n"}).store_url == used
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("::1", "[::1]"), ("[fe80::1]", "[fe80::1]"), ("store.local", "store.local")]
+)
+def test_the_address_of_a_host_has_brackets_where_it_needs_them(host: str, shown: str) -> None:
+    assert load({"REDIS_HOST": host}).store_url == f"redis://{shown}:6379/0"
+    assert load({"JAEGER_HOST": host}).jaeger_host == host
+
+
+@pytest.mark.parametrize("host", ["store:6380", "redis://store", "a b", "store/0", "[store]"])
+def test_what_is_more_than_a_host_is_refused(host: str) -> None:
+    with pytest.raises(SettingsError, match="REDIS_HOST: must be a host name or an IP address alone"):
+        load({"REDIS_HOST": host})
 
 
 def test_password_and_user_are_added_to_an_address_without_them() -> None:
@@ -116,7 +199,9 @@ def test_the_prefix_of_an_address_has_precedence_like_its_password() -> None:
     assert without_password(url) == "redis://one/0?key_prefix=own"
 
 
-@pytest.mark.parametrize("prefix", ["a b", "shop:", ":shop", "a::b", "a*", "a[b]", "a'b", "a\\b", "a" * 65, "é", "a\n"])
+@pytest.mark.parametrize(
+    "prefix", ["a b", "shop:", ":shop", "a::b", "a*", "a[b]", "a'b", "a\\b", "a" * 65, "é", "a\nb"]
+)
 def test_a_prefix_with_other_characters_is_refused(prefix: str) -> None:
     with pytest.raises(SettingsError, match=r"KEY_PREFIX: must be at most 64 letters, digits"):
         load({"KEY_PREFIX": prefix})
