@@ -95,9 +95,7 @@ def _both_fire(redis: Redis) -> list[Finding]:
     own = [text(each) for each in redis.zrange(keys.SCHEDULES, 0, MOST - 1)]
     if not own:
         return []
-    entries = [text(each) for each in redis.zrange(keys.RQ_SCHEDULER_ENTRIES, 0, MOST - 1)]
-    copied = redis.zmscore(keys.SCHEDULES, [each.removesuffix("-entry") for each in entries]) if entries else []
-    theirs = [each for each, score in zip(entries, copied, strict=True) if score is None]
+    theirs = [text(each) for each in redis.zrange(keys.RQ_SCHEDULER_ENTRIES, 0, MOST - 1)]
     crons = [text(each) for each in redis.zrange(keys.RQ_CRON_SCHEDULERS, 0, MOST - 1)]
     crons = [each for each in crons if redis.exists(keys.rq_cron_scheduler(each))]
     found = []

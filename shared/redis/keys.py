@@ -598,7 +598,7 @@ class Keys:
     """zset, owner: schedule_follow; until a run completes. Schedules by how many of their last runs failed in a row."""
 
     RQ_SCHEDULER_ENTRIES = _Key("rq:scheduler:scheduled_jobs")
-    """zset, owner: the schedule scripts. rq-scheduler's own list: our entries by their next time, in seconds.
+    """zset, owner: rq-scheduler's own code, rq_entry. The entries of RQ programs by their next time, in seconds."""
 
-    A copy for its `get_jobs`; each entry is an RQ job under `rq:job:NAME-entry`, which no worker runs.
-    """
+    RQ_SCHEDULER_LOCK = _Key("rq:scheduler_lock")
+    """string, owner: rq-scheduler's own code, the job `rq_scheduler`. Held by the process that enqueues due entries."""

@@ -75,7 +75,6 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.SCHEDULES_FOLLOWED,
                 keys.SCHEDULES_FAILING,
                 keys.LOST_LOCKS,
-                keys.RQ_SCHEDULER_ENTRIES,
                 keys.QUARANTINE,
                 keys.REASSIGNED,
                 keys.TYPE_SETS,

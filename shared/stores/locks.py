@@ -354,6 +354,7 @@ LOCK_NAMES = (
     "payloads",
     "limit_shares",
     "dependencies",
+    "rq_scheduler",
 )
 """A lock for each housekeeping job."""
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.clock import instant, instant_us
 from taskqueue.shared.domain.decode import UNREADABLE, fits, whole
 from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
@@ -155,7 +154,7 @@ class ScheduleStore:
         """
         with translated():
             due = self._first_due(schedule)
-            about = (schedule.name, schedule.spec, schedule.revision, source, due, *_entry(schedule))
+            about = (schedule.name, schedule.spec, schedule.revision, source, due)
             condition = () if expected is None else (expected,)
             happened, before = map(text, self.scripts.call_answered("schedule_put", *about, *condition))
         if happened == "other":
@@ -301,13 +300,6 @@ class ScheduleStore:
     def _forget(self, name: str) -> bool:
         with translated():
             return _schedule_delete(self.scripts, name, FROM_FILE)
-
-
-def _entry(schedule: Schedule) -> tuple[str, str, str, str]:
-    """Returns the entry that rq-scheduler's tools show."""
-    when = {"cron_string": schedule.cron} if schedule.cron else {"interval": schedule.interval}
-    meta = json.dumps({"schedule": schedule.name, "timezone": schedule.timezone, **when})
-    return task_data.encode(schedule.type, schedule.data), schedule.queue, schedule.type, meta
 
 
 def _difference(before: str, schedule: Schedule) -> str:

@@ -33,10 +33,10 @@ _OPTIONS = {
 NOT_APPLYING = {
     "rq_jobs/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
     r"rq_jobs/.*\[2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
+    "rq_jobs/test_scheduler_entries": "the keys of rq-scheduler have no prefix",
     "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
     "housekeeping/test_readme.*gives_the_answer_that_is_shown": "the page shows keys without a prefix",
     r"housekeeping/test_alerts.*\[TaskQueueRedisReadOnly\]": "a node of a cluster becomes no replica by REPLICAOF",
-    "housekeeping/test_schedules.*rq_schedulers_own_list": "the keys of rq-scheduler have no prefix",
     "local/test_start.*folder_of_another_version": "it starts a plain server",
     "redis/test_key_prefix": "its systems have other prefixes",
     "redis/test_troubles.*replica_is_reported": "a node of a cluster becomes no replica by REPLICAOF",

@@ -107,7 +107,11 @@ def build(
     late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     payloads = _payloads(settings, scripts, partitions or {}, own)
     optional: list[History | Payloads] = [*_history(settings, scripts), *payloads]
-    jobs = [*_jobs(settings, scripts, queues.register, late, tracing), *optional]
+    jobs = [
+        *_jobs(settings, scripts, queues.register, late, tracing),
+        *optional,
+        *_rq_scheduler(settings, scripts, own),
+    ]
     max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
     schedules = Schedules(
         schedule_store,
@@ -210,6 +214,17 @@ def _history(settings: Settings, scripts: Scripts) -> list[History]:
             _seconds(settings.housekeeper_history_interval),
         )
     ]
+
+
+def _rq_scheduler(settings: Settings, scripts: Scripts, own: int) -> list[HousekeepingJob]:
+    """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run; they are in partition 0."""
+    if not settings.rq_queues or own:
+        return []
+    from taskqueue.worker.housekeeping.jobs.rq_scheduler import RqScheduler
+    from taskqueue.worker.rq_jobs.scheduler_entries import SchedulerEntries
+
+    entries = SchedulerEntries(scripts, settings.rq_queues)
+    return [RqScheduler(entries, _seconds(settings.housekeeper_schedules_interval))]
 
 
 def _payloads(settings: Settings, scripts: Scripts, partitions: Mapping[int, Scripts], own: int) -> list[Payloads]:

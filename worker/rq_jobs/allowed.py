@@ -99,6 +99,10 @@ class Allowed:
         if not instance:
             raise JobRefused("its instance is empty, and RQ would call a builtin function in place of its method")
 
+    def serializer_of(self, stored: bytes | None) -> Any:
+        """Returns RQ's serializer for a field that was stored. Raises JobRefused."""
+        return self._serializer(pickled=(stored or b"").startswith(_PICKLE))
+
     def _serializer(self, *, pickled: bool) -> Any:
         if not pickled:
             return _Json

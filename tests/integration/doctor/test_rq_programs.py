@@ -104,7 +104,6 @@ def test_schedules_of_rq_beside_those_of_this_system(redis_client: Redis) -> Non
 
 def declare(redis: Redis, name: str) -> None:
     redis.zadd(keys.SCHEDULES, {name: 0})
-    redis.zadd(keys.RQ_SCHEDULER_ENTRIES, {f"{name}-entry": 1})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from rq_scheduler import Scheduler
 
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import instant
@@ -19,7 +18,6 @@ from taskqueue.shared.errors import ScheduleNotFound, StepRefused
 from taskqueue.shared.observability.tracing import Tracing
 from taskqueue.shared.stores.locks import NoLocks
 from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.rq_schedules import ScheduleEntries
 from taskqueue.shared.stores.schedules import Fired, ScheduleStore
 from taskqueue.shared.stores.tasks import Filter, Records
 from taskqueue.worker.housekeeping.jobs.schedules import Schedules
@@ -300,32 +298,9 @@ def test_pages_are_by_name(machine: Machine) -> None:
     assert [item.schedule.name for item in schedule_store.page(3, "c").items] == ["d"]
 
 
-def test_rq_schedulers_own_list_shows_our_entries_with_their_times(machine: Machine) -> None:
-    schedule_store = ScheduleStore(machine.scripts)
-    schedule_store.put(schedule("a"))
-    schedule_store.put(schedule("b", cron="0 3 * * *"))
-    schedule_store.put(schedule("c"))
-    schedule_store.pause("c", "not now")
-    dues = {name: schedule_store.get(name).due for name in "ab"}
-    shown = ScheduleEntries(machine.redis).by_name()
-    assert {name: at.isoformat() + "+00:00" for name, at in shown.items()} == {
-        name: due.isoformat() for name, due in dues.items() if due
-    }
-    plain = {job.id: job for job in Scheduler(connection=machine.redis).get_jobs()}
-    assert set(plain) == {"a-entry", "b-entry"}
-    [job] = [job for job in ScheduleEntries(machine.redis).get_jobs() if job.id == "b-entry"]
-    assert job.meta["cron_string"] == "0 3 * * *"
-    assert (job.description, job.origin) == ("noop", "normal")
-
-
-def test_rq_schedulers_own_loop_refuses_to_run(machine: Machine) -> None:
-    with pytest.raises(NotImplementedError):
-        ScheduleEntries(machine.redis).run()
-
-
 def test_the_list_of_due_times_is_rebuilt_when_it_was_deleted(machine: Machine) -> None:
     ScheduleStore(machine.scripts).put(schedule())
-    machine.redis.delete(keys.SCHEDULES_DUE, keys.RQ_SCHEDULER_ENTRIES)
+    machine.redis.delete(keys.SCHEDULES_DUE)
     machine.advance(60)
     assert fire(machine).tasks == 1
 

@@ -19,7 +19,14 @@ from tests.support.keys import keys
 LONG = bool(os.environ.get("TEST_LONG"))
 TYPES = ("string", "list", "set", "zset", "hash", "stream")
 KINDS = {kind.name: kind for kind in kinds()}
-NOT_OURS_TO_MEND = {"FORMAT", "RQ_RATE_LIMITS", "RQ_CRON_SCHEDULERS", "rq_ready"}
+NOT_OURS_TO_MEND = {
+    "FORMAT",
+    "RQ_RATE_LIMITS",
+    "RQ_CRON_SCHEDULERS",
+    "RQ_SCHEDULER_ENTRIES",
+    "RQ_SCHEDULER_LOCK",
+    "rq_ready",
+}
 """Data of an unknown format is not worked with, and what RQ alone keeps is left to it."""
 
 

@@ -820,6 +820,14 @@ def many_rate_limits_of_rq(store: Store) -> tuple[Any, ...]:
     return (LIMITS_AT_ONCE,)
 
 
+@worst("rq_entry", 40)
+def an_entry_of_rq_scheduler_with_a_rate_limit(store: Store) -> tuple[Any, ...]:
+    [job] = rate_limited_jobs(store, 1, 1)
+    store.redis.hset(keys.rq_job(job), "origin", "imports")
+    store.redis.zadd(keys.RQ_SCHEDULER_ENTRIES, {job: 1})
+    return ("", "", job, "1.0", 61, b"meta")
+
+
 def adopted(store: Store) -> None:
     rq_jobs(store, 2 * MOST_ADOPTED)
     while store.scripts.call("rq_adopt", *adoption()):

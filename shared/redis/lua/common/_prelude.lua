@@ -497,15 +497,10 @@ local function tags_of(text)
   return tags
 end
 
--- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without a state of ours; the copies of
--- our schedules that rq-scheduler's tools list have none either, and are not jobs.
+-- RQ programs may enqueue into a queue of ours. Such a foreign job has a record without a state of ours.
 local function is_foreign(id)
   local size = redis.pcall('HLEN', keys.rq_job(id))
-  if type(size) ~= 'number' or size == 0 or RQ_STATUS[redis.call('HGET', keys.rq_job(id), 'state') or ''] then
-    return false
-  end
-  local schedule = string.match(id, '^(.*)%-entry$')
-  return not schedule or redis.call('EXISTS', keys.schedule(schedule)) == 0
+  return type(size) == 'number' and size > 0 and not RQ_STATUS[redis.call('HGET', keys.rq_job(id), 'state') or '']
 end
 
 -- Returns whether a parked job is still to be run by RQ.

@@ -35,8 +35,7 @@ local known
 local function job_of(id)
   local job = record(id, 'state', 'data', 'timeout', 'enqueued_at', 'description')
   if not job then return end
-  local plainly = job.data and not job.state and not string.find(id, '-entry', 1, true)
-  if plainly or is_foreign(id) then return job end
+  if job.data and not job.state or is_foreign(id) then return job end
 end
 
 local function adopt(id, job)

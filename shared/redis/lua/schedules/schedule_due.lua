@@ -12,6 +12,6 @@ end
 local answer = {NOW}
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', keys.SCHEDULES_DUE, '-inf', NOW, 'LIMIT', 0, tonumber(ARGV[2]))) do
   local v = hash(keys.schedule(name), 'revision', 'spec', 'due')
-  if v.revision and v.spec and number_of(v.due) then answer[#answer + 1] = {name, v.revision, v.spec, v.due} else unlist(name) end
+  if v.revision and v.spec and number_of(v.due) then answer[#answer + 1] = {name, v.revision, v.spec, v.due} else redis.call('ZREM', keys.SCHEDULES_DUE, name) end
 end
 return answer

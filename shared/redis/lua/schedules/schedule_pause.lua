@@ -8,7 +8,7 @@ local v = hash(key, 'revision', 'paused')
 if v.revision ~= ARGV[3] then return 0 end
 if reason ~= '' then
   redis.call('HSET', key, 'paused', reason)
-  unlist(name)
+  redis.call('ZREM', keys.SCHEDULES_DUE, name)
 elseif v.paused then
   redis.call('HDEL', key, 'paused')
   set_due(name, ARGV[5])

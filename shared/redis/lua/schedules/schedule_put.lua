@@ -1,13 +1,12 @@
 -- @include _prelude _schedules
 -- Stores a schedule by name. One that is stored with the same revision keeps its next time and its history.
--- ARGV: now, name, spec (JSON), revision of the spec, source, next time (microseconds or ""), then for the entry that
---   rq-scheduler's tools show: RQ's call, queue, type, meta (JSON); then the revision that it must have ("" for a name
---   that must be free), or nothing.
+-- ARGV: now, name, spec (JSON), revision of the spec, source, next time (microseconds or ""), then the revision that it
+--   must have ("" for a name that must be free), or nothing.
 -- Returns {"created" | "changed" | "unchanged", the spec before ("" for none)}, or {"other", ...} with nothing changed.
 local name, spec, revision, source, due = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local key = keys.schedule(name)
 local v = hash(key, 'revision', 'spec', 'paused', 'due')
-local expected = ARGV[11]
+local expected = ARGV[7]
 if expected then
   if v.revision == revision and v.spec == spec then return {'unchanged', spec} end
   local found = v.revision or redis.call('ZSCORE', keys.SCHEDULES, name) and '?' or ''
@@ -24,7 +23,5 @@ else
 end
 redis.call('HSET', key, 'source', source)
 redis.call('ZADD', keys.SCHEDULES, 0, name)
-redis.call('HSET', keys.rq_job(entry_of(name)), 'data', ARGV[7], 'origin', ARGV[8], 'description', ARGV[9],
-  'meta', ARGV[10], 'created_at', iso(now), 'status', 'scheduled')
 if not v.paused then set_due(name, due) end
 return {happened, v.spec or ''}

@@ -1,0 +1,23 @@
+"""rq_scheduler: enqueues due entries of rq-scheduler for the RQ queues whose jobs this system runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from taskqueue.shared.stores.locks import HeldLock
+from taskqueue.worker.housekeeping.registry import RunResult
+from taskqueue.worker.rq_jobs.scheduler_entries import SchedulerEntries
+
+
+class RqScheduler:
+    """Each due time becomes one job, also with several instances and beside processes of rq-scheduler."""
+
+    name = "rq_scheduler"
+
+    def __init__(self, entries: SchedulerEntries, interval: timedelta) -> None:
+        self.entries = entries
+        self.interval = interval
+
+    def run(self, held: HeldLock) -> RunResult:
+        held.check()
+        return RunResult(self.entries.enqueue_due(held.fencing_token))
