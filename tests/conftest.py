@@ -17,6 +17,7 @@ from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import harness, one_slot
 from tests.support.fork_server import ForkServers
 from tests.support.least_privilege import guarded_server, url_of_user
+from tests.support.postgresql import PostgreSQL, running_postgresql
 
 # How long one example takes is the machine's affair; the time-out of the whole test bounds it.
 settings.register_profile("patient", deadline=None)
@@ -64,6 +65,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
             raise
         pytest.skip(str(error))
     with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A database server, started by the first test that needs one."""
+    with running_postgresql() as server:
         yield server
 
 

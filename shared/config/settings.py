@@ -319,7 +319,12 @@ class Settings(BaseModel):
         le=256,
     )
     executor_slots: int = _at(
-        "worker.executor_slots", 100, "Tasks that one of these processes runs at a time.", ge=1, le=10_000
+        "worker.executor_slots",
+        0,
+        "Tasks that one of these processes runs at a time; 0: 100, and 16 in a Django project (with "
+        "taskqueue.django.handlers in TASK_MODULES), where each thread may take a database connection.",
+        ge=0,
+        le=10_000,
     )
     worker_queues: SelectedQueues = _at(
         "worker.queues",
@@ -901,6 +906,11 @@ class Settings(BaseModel):
         """Returns the number of executor processes of a worker."""
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return self.worker_executors or available or 1
+
+    @property
+    def slots(self) -> int:
+        """Returns how many tasks a concurrent executor runs at a time."""
+        return self.executor_slots or (16 if "taskqueue.django.handlers" in self.task_modules else 100)
 
     @property
     def default_weight(self) -> int:

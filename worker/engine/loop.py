@@ -405,7 +405,7 @@ class Engine:
         if claimed.enqueued_us:
             started_us = int(self.monotonic() * 1_000_000) + claimed.clock_offset_us
             self.metrics.waits.observe(max(0, started_us - claimed.enqueued_us) / 1_000_000)
-        alone = claimed.crashed_before and claimed.company(self.settings.executor_slots) == 1
+        alone = claimed.crashed_before and claimed.company(self.settings.slots) == 1
         claimed.concurrent = self.pool.is_concurrent(claimed.name) and not alone
         self.pool.concurrent_wanted = self.pool.concurrent_wanted or claimed.concurrent
         if not self.lanes.add(claimed):

@@ -118,11 +118,11 @@ _running: ContextVar[Running | None] = ContextVar("running_attempt", default=Non
 
 
 class ConcurrentExecutor:
-    """Runs up to `executor_slots` attempts at a time."""
+    """Runs up to `slots` attempts at a time."""
 
     def __init__(self, handlers: Mapping[str, Handler], settings: Settings, worker: str, ends: ExecutorEnds) -> None:
         self.ends = ends
-        self.slots = settings.executor_slots
+        self.slots = settings.slots
         self.kill_grace = settings.kill_grace
         self.attempts = Attempts(handlers, settings, worker, [__file__], self._send)
         self.running: dict[int, Running] = {}

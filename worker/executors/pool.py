@@ -87,7 +87,7 @@ class ExecutorPool:
             self._spawn(ipc.SERIAL, self.settings.executors, slots=1)
             if self.concurrent_wanted:
                 wanted = self.settings.concurrent_executors + int(self.isolating)
-                self._spawn(ipc.CONCURRENT, wanted, self.settings.executor_slots)
+                self._spawn(ipc.CONCURRENT, wanted, self.settings.slots)
         except OSError as error:
             self._not_before = time.monotonic() + _NO_ROOM
             log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)

@@ -15,6 +15,9 @@ from taskqueue.worker.handlers.parent_results import NONE, EndedBatch, ParentRes
 if TYPE_CHECKING:
     from taskqueue.worker.durable.replay import Replay
 
+LOCAL_WORKER = "local"
+"""The `worker` of a task that a LocalClient runs."""
+
 
 def _no_locks(owner: str, name: str) -> AbstractContextManager[Locks]:
     return nullcontext(NoLocks())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 
@@ -97,6 +98,8 @@ class _InThread:
 
     async def submit(self, *args: Any, **options: Any) -> Accepted:
         if getattr(self.client, "in_process", False):
+            if asgiref := sys.modules.get("asgiref.sync"):  # Django refuses queries in the thread of an event loop
+                return cast("Accepted", await asgiref.sync_to_async(self.client.submit)(*args, **options))
             return self.client.submit(*args, **options)
         from asyncio import to_thread
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -19,14 +20,11 @@ from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers import hooks
-from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.context import LOCAL_WORKER, CurrentTask, current
 from taskqueue.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
 from taskqueue.worker.handlers.parent_results import ParentResults, ParentTask
 from taskqueue.worker.handlers.registry import Handler
 from taskqueue.worker.local.steps import LocalSteps
-
-WORKER = "local"
-"""The name of the worker in records."""
 
 
 def run(
@@ -65,7 +63,7 @@ def _run_once(
         type=handler.name,
         attempt=assignment.attempt,
         failures=assignment.failures,
-        worker=WORKER,
+        worker=LOCAL_WORKER,
         recorder=recorder,
         parent_results=ParentResults(parents=dict(steps.children)),
         open_replay=lambda recorder: Replay(
@@ -107,9 +105,15 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        asgiref = sys.modules.get("asgiref.sync")
+        # With Django, what `sync_to_async` calls runs in this thread, where a test has its transaction.
+        return asyncio.run(coroutine) if asgiref is None else asgiref.async_to_sync(_await)(coroutine)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(copy_context().run, asyncio.run, coroutine).result()
+
+
+async def _await(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return await coroutine
 
 
 def _arguments(handler: Handler, data: bytes) -> object:
@@ -123,7 +127,7 @@ def _attempt(number: int, due: datetime, outcome: EndedAttempt) -> Attempt:
     record = json.loads(outcome.record)
     return Attempt(
         number=number,
-        worker=WORKER,
+        worker=LOCAL_WORKER,
         started_at=due,
         ended_at=due,
         outcome=record["outcome"],

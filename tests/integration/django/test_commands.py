@@ -48,9 +48,7 @@ def test_a_housekeeper_retries_tasks_of_the_project(system: System) -> None:
     assert housekeeper.wait(60) == 0
 
 
-def test_settings_of_the_project_yield_to_the_environment(
-    django_project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_of_the_project_yield_to_the_environment(django_project: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from taskqueue.django.part import environment
 
     monkeypatch.setattr(sys, "path", ["project", *sys.path])
@@ -64,7 +62,7 @@ def test_settings_of_the_project_yield_to_the_environment(
     assert environment({})["TASK_MODULES"] == "taskqueue.django.handlers"
 
 
-def test_settings_of_the_project_may_be_lists(django_project: Path) -> None:
+def test_settings_of_the_project_may_be_lists(django_project: str) -> None:
     from django.test import override_settings
 
     from taskqueue.django.part import environment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ def send_invoice(order: int) -> None: ...
 
 
 @pytest.fixture
-def submitted(django_project: Path) -> Iterator[list[Any]]:
+def submitted(django_project: str) -> Iterator[list[Any]]:
     client = Submitted()
     before = use_client(client)
     yield client.data

@@ -13,12 +13,18 @@ from taskqueue.outbox.relay import Relay
 from taskqueue.outbox.senders import DirectSender
 from taskqueue.outbox.sqlalchemy import SqlTable
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from tests.support.outbox import DATABASES, empty_database
+from tests.support.outbox import DATABASES, MYSQL, empty_database
+from tests.support.postgresql import PostgreSQL
 
 
 @pytest.fixture(params=DATABASES)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    yield from empty_database(request.param, tmp_path)
+    urls = {"sqlite": f"sqlite:///{tmp_path / 'shop.db'}", "mysql": MYSQL}
+    if request.param == "postgresql":
+        server: PostgreSQL = request.getfixturevalue("postgresql")
+        server.create("outbox")
+        urls["postgresql"] = f"postgresql+psycopg://postgres@/outbox?host={server.folder}"
+    yield from empty_database(urls[request.param])
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Project:
             "DJANGO_SETTINGS_MODULE": "tests.integration.outbox.django_settings",
             "SHOP_ENGINE": ENGINES[url.drivername],
             "SHOP_NAME": url.database or "",
-            "SHOP_HOST": url.host or "",
+            "SHOP_HOST": url.host or str(url.query.get("host", "")),
             "SHOP_PORT": str(url.port or ""),
             "SHOP_USER": url.username or "",
             **environment,

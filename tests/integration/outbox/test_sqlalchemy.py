@@ -17,7 +17,6 @@ from taskqueue import new_task, outbox
 from taskqueue.outbox.rows import RowState
 from taskqueue.outbox.sqlalchemy import SqlTable
 from tests.integration.outbox.handlers import invoice
-from tests.support.outbox import POSTGRESQL
 
 
 def written(table: SqlTable) -> list[dict[str, Any]]:
@@ -92,7 +91,7 @@ def test_sessions_and_connections_for_asyncio_write_rows(engine: Engine, table: 
             await connection.run_sync(outbox.add, new_task("outbox-invoice", {"order": 3}))
         await async_engine.dispose()
 
-    url = POSTGRESQL if table.locks else f"sqlite+aiosqlite:///{engine.url.database}"
+    url = engine.url if table.locks else f"sqlite+aiosqlite:///{engine.url.database}"
     asyncio.run(write(create_async_engine(url)))
     assert [each["data"]["order"] for each in written(table)] == [1, 3]
 

@@ -1,6 +1,22 @@
-"""Settings of the project; DJANGO_DATABASE is the file of its database."""
+"""Settings of the project. DJANGO_DATABASE is the file of its database, or "FOLDER NAME" for PostgreSQL on a socket."""
 
 import os
+from typing import Any
+
+
+def database(text: str) -> dict[str, Any]:
+    """Returns the entry of DATABASES."""
+    host, _, name = text.rpartition(" ")
+    kind = {"ENGINE": "django.db.backends.postgresql", "HOST": host, "USER": "postgres"}
+    age = os.environ.get("DJANGO_CONN_MAX_AGE", "600")
+    return {
+        **(kind if host else {"ENGINE": "django.db.backends.sqlite3"}),
+        "NAME": name,
+        "CONN_MAX_AGE": {"None": None, "pool": 0}[age] if age in ("None", "pool") else int(age),
+        "OPTIONS": {"pool": True} if age == "pool" else {},
+        "CONN_HEALTH_CHECKS": True,
+    }
+
 
 SECRET_KEY = "tests"
 ALLOWED_HOSTS = ["testserver"]
@@ -32,13 +48,7 @@ TEMPLATES = [
     }
 ]
 ROOT_URLCONF = "tests.support.django_project.urls"
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("DJANGO_DATABASE", ":memory:"),
-        "CONN_MAX_AGE": 600,
-    }
-}
+DATABASES = {"default": database(os.environ.get("DJANGO_DATABASE", ":memory:"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 LOGGING_CONFIG = None

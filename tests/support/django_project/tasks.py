@@ -9,7 +9,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.dispatch import receiver
 
 from taskqueue import task as handler
@@ -128,11 +128,26 @@ def not_a_task() -> str:
     return "run"
 
 
-@handler("age-connection", threads=True)
-def age_connection_handler() -> None:
-    age_connection.func()
+@handler("count-in-thread", threads=True, max_retries=0)
+def count_in_thread(seconds: float) -> int:
+    """Keeps its connection for a while, as Django does."""
+    count = User.objects.count()
+    time.sleep(seconds)
+    return count
 
 
-@handler("connection-is-open", threads=True)
-def connection_is_open_handler() -> bool:
-    return connection.connection is not None
+@handler("count-in-coroutine", max_retries=0)
+async def count_in_coroutine(seconds: float) -> int:
+    """Has connections in the thread of `sync_to_async`, and in others."""
+    count = await asyncio.to_thread(User.objects.count)
+    await sync_to_async(User.objects.count, thread_sensitive=False)()
+    async for _ in User.objects.aiterator(chunk_size=1):
+        await asyncio.sleep(seconds)
+    return count + await User.objects.acount()
+
+
+@handler("leave-transaction", threads=True, max_retries=0)
+def leave_transaction() -> int:
+    """Leaves a transaction open, as a generator that is not exhausted does."""
+    transaction.atomic().__enter__()
+    return User.objects.count()

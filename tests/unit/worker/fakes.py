@@ -173,7 +173,7 @@ class FakePool:
         self.members = list(members)
         self.types: Mapping[str, TaskType] = {}
         self.spawning = True
-        self.settings = SimpleNamespace(concurrent_executors=1, executor_slots=0)
+        self.settings = SimpleNamespace(concurrent_executors=1, slots=0)
         self.blocking: dict[str, str] = {}
         self.isolating = self.concurrent_wanted = False
         self.heartbeat_due = threading.Event()
