@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
+import resource
 import sys
 
 from taskqueue.shared.config.settings import Settings, load
@@ -17,7 +17,7 @@ from taskqueue.shared.observability import logs
 from taskqueue.shared.observability.instrumentation import trace_calls, trace_redis
 from taskqueue.shared.stores.task_types import pack
 from taskqueue.worker import start_hooks
-from taskqueue.worker.executors import ipc, standard_streams
+from taskqueue.worker.executors import ipc, own_signals, standard_streams
 from taskqueue.worker.executors.attempt import log_context, traceparent_of_current_task
 from taskqueue.worker.executors.concurrent import ConcurrentExecutor
 from taskqueue.worker.executors.ipc import ExecutorEnds
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m taskqueue.worker.executors.child KIND WORKER PARENT-PID FD,FD,FD`; started by the worker only."""
+    """`python -m taskqueue.worker.executors.child KIND WORKER PARENT-PID FD,FD,FD FILES`; started by the worker."""
     kind, worker, parent, ends = arguments[0], arguments[1], int(arguments[2]), ExecutorEnds.from_argument(arguments[3])
     die_with_parent(parent)
-    # The terminal's Ctrl-C and a service manager's SIGTERM are handled by the worker.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    own_signals.leave_to_worker()
+    own_signals.keep_from_forks()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(arguments[4]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     standard_streams.never_fail()
     settings = load()
     logs.configure(
@@ -71,6 +71,7 @@ def main(arguments: list[str]) -> int:
     except start_hooks.HookFailed:
         logging.shutdown()
         os._exit(2)  # threads of earlier hooks must not keep it alive
+    own_signals.leave_to_worker()  # a module or a hook may have taken them
     executor.attempts.send((ipc.HELLO, *pack(types)))
     executor.run()
     start_hooks.run_stopping(HOOKS.executor_stopping, about, executor.run_coroutine, settings.hook_timeout)

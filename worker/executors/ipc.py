@@ -123,7 +123,11 @@ class ExecutorEnds:
 
     @staticmethod
     def from_argument(text: str) -> ExecutorEnds:
-        return ExecutorEnds(*map(int, text.split(",")))
+        """Returns the files of this process; programs that handlers start do not inherit them."""
+        ends = [*map(int, text.split(","))]
+        for each in ends:
+            os.set_inheritable(each, False)
+        return ExecutorEnds(*ends)
 
 
 class CorruptFrame(ValueError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
+from taskqueue.worker.executors import own_signals
 from taskqueue.worker.executors.ipc import TIME_LIMIT_SIGNAL
 
 REPORT_AFTER = 0.75
@@ -71,7 +72,7 @@ class LoopWatch:
         self._turned_at = time.monotonic()
         self._blocked_task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        signal.signal(TIME_LIMIT_SIGNAL, self._on_signal)
+        own_signals.handle(TIME_LIMIT_SIGNAL, self._on_signal)
         threading.Thread(target=self._watch, name="loop watch", daemon=True).start()
 
     def begin(self) -> None:

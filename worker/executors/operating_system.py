@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
+from taskqueue.worker.executors import own_signals
 from taskqueue.worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
@@ -23,8 +25,7 @@ def die_with_parent(parent: int) -> None:
     second.
     """
     if sys.platform == "linux":
-        executor = os.getpid()
-        signal.signal(signal.SIGHUP, lambda signum, frame: _on_hangup(executor))
+        own_signals.handle(signal.SIGHUP, _on_hangup)
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGHUP)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
@@ -32,12 +33,8 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)  # it died before this call
 
 
-def _on_hangup(executor: int) -> None:
-    """Ends the executor with its descendants; a process that a handler forked ends alone."""
-    if os.getpid() != executor:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGHUP)
-        return
+def _on_hangup(signum: int, frame: FrameType | None) -> None:
+    """Ends the executor with its descendants."""
     end([ProcessIdentity(os.getpid(), started_at(os.getpid()), os.environ.get(MARK, ""))])
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -27,6 +28,8 @@ PATIENCE = 5.0
 _DEATH_IS_KNOWN = 2.0
 """Seconds within which the worker notices that an executor was killed."""
 _FRAME_BYTES = 4 << 20
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]  # the worker raises its own later
+_FILES_PER_TASK = 8
 _LOOK_SHARE = 50
 """Measuring the memory of all descendants takes a fiftieth of the time at most: many large ones take long."""
 
@@ -62,6 +65,7 @@ class ExecutorProcess:
                     worker,
                     str(os.getpid()),
                     ends.as_argument(),
+                    str(self._file_limit()),
                 ],
                 env={**os.environ, process_tree.MARK: mark},
                 stdin=subprocess.DEVNULL,
@@ -116,6 +120,10 @@ class ExecutorProcess:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def _file_limit(self) -> int:
+        """Returns the limit of open files with which the worker was started, if it is enough for so many tasks."""
+        return _FILES if _FILES_PER_TASK * self.slots <= _FILES else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     # --- assigning and taking back ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import threading
 import time
 from collections import deque
@@ -15,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from taskqueue.shared.failpoints import failpoint
-from taskqueue.worker.executors import ipc
+from taskqueue.worker.executors import ipc, own_signals
 from taskqueue.worker.executors.attempt import Attempt, Attempts
 from taskqueue.worker.executors.coroutines import CoroutineRunner
 from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
@@ -59,8 +58,8 @@ class SerialExecutor:
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes, or one leaves this process unfit for another."""
         os.register_at_fork(after_in_child=self._on_fork)
-        signal.signal(TIME_LIMIT_SIGNAL, self._on_time_limit)
-        signal.signal(CANCEL_SIGNAL, self._on_cancel)
+        own_signals.handle(TIME_LIMIT_SIGNAL, self._on_time_limit)
+        own_signals.handle(CANCEL_SIGNAL, self._on_cancel)
         self.leftovers = Leftovers(self.attempts.report_leftovers, own_threads=STEP_THREADS)
         for clock_offset_us, assignment in self._assignments():
             failpoint("executor.begin")
