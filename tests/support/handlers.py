@@ -211,6 +211,12 @@ async def asynchronous(data: float) -> str:
     return "awaited"
 
 
+@task("hang-in-thread")
+async def hang_in_thread() -> None:
+    """Waits for a thread that takes longer than any test."""
+    await asyncio.to_thread(time.sleep, 600)
+
+
 @task("unending")
 async def unending(how: str) -> str:
     """Leaves a coroutine behind that does not end when it is cancelled."""

@@ -10,15 +10,16 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context, ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.attempt import Attempt, Attempts
+from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, begun, new_loop
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
@@ -52,7 +53,6 @@ class Running:
     __slots__ = (
         "attempt",
         "begun",
-        "children",
         "closing",
         "context",
         "cut_off",
@@ -60,6 +60,7 @@ class Running:
         "ending",
         "interruption",
         "lock",
+        "on_loop",
         "result",
         "task",
         "thread",
@@ -73,7 +74,7 @@ class Running:
         """Whether its coroutine has made its first step: one that is cancelled before that never runs."""
         self.context = copy_context()
         """Of its own: context variables of its handler reach no other attempt."""
-        self.children: set[asyncio.Task[Any]] = set()
+        self.on_loop = Begun()
         self.cut_off = False
         """Whether it was interrupted in a thread."""
         self.ended = False
@@ -114,9 +115,6 @@ class Running:
                 self.thread = 0
 
 
-_running: ContextVar[Running | None] = ContextVar("running_attempt", default=None)
-
-
 class ConcurrentExecutor:
     """Runs up to `slots` attempts at a time."""
 
@@ -140,8 +138,7 @@ class ConcurrentExecutor:
         self._threads = ThreadPoolExecutor(self.slots, THREADS)
         self._idle_threads: list[ThreadPoolExecutor] = []
         """Single threads, for attempts with hooks."""
-        self.loop = _new_loop()
-        self.loop.set_task_factory(_new_task)
+        self.loop = new_loop(self.slots)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of a coroutine of this executor, run on the loop of its handlers."""
@@ -152,6 +149,7 @@ class ConcurrentExecutor:
     def run(self) -> None:
         """Runs tasks until the worker closes the pipes."""
         loop = self.loop
+        loop.keep_settings()
         os.register_at_fork(after_in_child=self._on_fork)
         waits_for_worker = (ipc.write.__code__, ConcurrentExecutor._write.__code__)
         self.watch = LoopWatch(loop, self._on_blocked, self._on_stuck_loop, self._may_interrupt, waits_for_worker)
@@ -235,7 +233,7 @@ class ConcurrentExecutor:
         try:
             running.begun = True
             attempt.begin()
-            _running.set(running)
+            begun.set(running.on_loop)
             if running.interruption is not None:
                 raise running.interruption
             run = self._run_after_hooks if self.attempts.hooked else self._run_handler
@@ -259,7 +257,7 @@ class ConcurrentExecutor:
 
     def _end(self, running: Running, result: bytes | BaseException) -> None:
         running.ending = True
-        _running.set(None)
+        begun.set(None)
         if os.getpid() != self.pid:
             os._exit(0 if isinstance(result, bytes) else 1)
         self._finish(running, result)
@@ -354,7 +352,8 @@ class ConcurrentExecutor:
         if running.thread_of_hooks is not None:
             self._idle_threads.append(running.thread_of_hooks)
         self._unchecked[attempt.name] = None
-        if running.children:
+        self.loop.restore_settings()
+        if running.on_loop.tasks or running.on_loop.calls:
             self._end_children(running)
         self._listen()
         del self.running[number]  # at the end: until then it is known as one that nothing may interrupt
@@ -365,15 +364,17 @@ class ConcurrentExecutor:
     def _end_children(self, running: Running) -> None:
         """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
         self._left.add(running)
-        for child in running.children:
+        for child in running.on_loop.tasks:
             child.cancel()
         self.loop.call_later(min(_CANCEL_WAIT, self.kill_grace / 2), self._close_children, running)
 
     def _close_children(self, running: Running) -> None:
-        names = [_name(child) for child in list(running.children) if not _close(child)]
-        if names:
-            what = f"coroutines that ignore being cancelled ({', '.join(sorted(names))})"
-            self.attempts.report_leftovers(running.attempt.name, what, logging.WARNING, ends=True)
+        names = [_name(child) for child in list(running.on_loop.tasks) if not _close(child)]
+        left = [f"coroutines that ignore being cancelled ({', '.join(sorted(names))})"] if names else []
+        if running.on_loop.calls:
+            left.append(CALLS_LEFT)
+        if left:
+            self.attempts.report_leftovers(running.attempt.name, ", ".join(left), logging.WARNING, ends=True)
         self._left.discard(running)
         self._rest_if_idle()
 
@@ -447,7 +448,7 @@ class ConcurrentExecutor:
         """Returns the attempt that the loop is in, or that has left a task running which it is in."""
         task = asyncio.current_task(self.loop)
         for running in [*self.running.values(), *self._left]:
-            if task is not None and (running.task is task or task in running.children):
+            if task is not None and (running.task is task or task in running.on_loop.tasks):
                 return running.attempt
         return None
 
@@ -479,31 +480,6 @@ class ConcurrentExecutor:
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):
                 os.close(fd)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # type: ignore[import-not-found,unused-ignore]  # optional
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
-def _new_task(
-    loop: asyncio.AbstractEventLoop,
-    coroutine: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
-    *,
-    context: Context | None = None,
-    **options: Any,
-) -> asyncio.Task[Any]:
-    """Makes a task, and notes it with the attempt whose handler makes it."""
-    task = asyncio.Task(coroutine, loop=loop, context=context, **options)
-    running = _running.get()
-    if running is not None:
-        running.children.add(task)
-        task.add_done_callback(running.children.discard)
-    return task
 
 
 def _judged(error: BaseException, interruption: BaseException | None) -> BaseException:

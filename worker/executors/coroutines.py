@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from concurrent import futures
 from typing import Any
+
+from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
+
+_THREADS = 32
+"""Threads of `asyncio.to_thread`: the most that Python gives a program."""
 
 
 class CoroutineRunner:
@@ -15,17 +21,23 @@ class CoroutineRunner:
         """`cancel_wait` is how many seconds cancelled tasks of an ended coroutine may still run."""
         self.cancel_wait = cancel_wait
         self.left = ""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: HandlersLoop | None = None
         self._kept: set[asyncio.Task[Any]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of a coroutine; tasks that it leaves running are cancelled."""
         loop = self._current()
+        began = Begun()
+        token = begun.set(began)
         try:
             return loop.run_until_complete(coroutine)
         finally:
+            begun.reset(token)
             if left := asyncio.all_tasks(loop) - self._kept:
                 self._cancel(loop, left)
+            if began.calls and futures.wait(list(began.calls), self.cancel_wait).not_done:
+                self.left = self.left or CALLS_LEFT
+            loop.restore_settings()
 
     def run_and_keep(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of a coroutine; tasks that it leaves running, such as a pool's, are kept."""
@@ -34,11 +46,12 @@ class CoroutineRunner:
             return loop.run_until_complete(coroutine)
         finally:
             self._kept |= asyncio.all_tasks(loop)
+            loop.keep_settings()
 
-    def _current(self) -> asyncio.AbstractEventLoop:
+    def _current(self) -> HandlersLoop:
         # Never the thread's current loop: a handler that closes or replaces that one must not break the next.
         if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
+            self._loop = new_loop(_THREADS)
         return self._loop
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
@@ -52,4 +65,6 @@ class CoroutineRunner:
             if each.done() and not each.cancelled():
                 each.exception()  # marks it as retrieved, so that Python logs no warning
         unended = asyncio.all_tasks(loop) - {waiter} - self._kept
-        self.left = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
+        if unended:
+            names = ", ".join(sorted(getattr(each.get_coro(), "__qualname__", "?") for each in unended))
+            self.left = f"coroutines that ignore being cancelled ({names})"

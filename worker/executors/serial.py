@@ -79,8 +79,7 @@ class SerialExecutor:
             what = f"work cut off by {self.interrupted_by}"
             self.attempts.report_leftovers(handler, what, logging.INFO, ends=True)
         elif self.coroutines.left:
-            what = f"coroutines that ignore being cancelled ({self.coroutines.left})"
-            self.attempts.report_leftovers(handler, what, logging.WARNING, ends=True)
+            self.attempts.report_leftovers(handler, self.coroutines.left, logging.WARNING, ends=True)
         else:
             return self.leftovers.fit_after(handler, run_us)
         return False

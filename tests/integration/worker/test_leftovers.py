@@ -147,3 +147,13 @@ def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) 
     wait_until(lambda: TaskTypes(system.redis).all(), "the worker is ready")
     os.close(reader)
     assert system.ended(system.submit("surroundings", "{}")).summary.state is TaskState.COMPLETED
+
+
+def test_an_executor_with_a_call_that_outlives_its_attempt_is_replaced(system: System) -> None:
+    worker = system.start_worker(LEASE_TIME="60", MAX_RETRIES="0")
+    assert system.ended(system.submit("async", "0")).result == "awaited"
+    [before] = system.executors(worker, "concurrent")
+    left = system.ended(system.submit("hang-in-thread", "{}", timeout=timedelta(seconds=0.5)))
+    assert [attempt.outcome for attempt in left.attempts] == [Outcome.TIMED_OUT]
+    wait_until(partial(_is_gone, system, worker, before), "the executor is replaced")
+    assert system.ended(system.submit("async", "0")).result == "awaited"

@@ -1,0 +1,99 @@
+"""What an attempt sets on the loop of its executor is its own, and nothing of it is shut down for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from taskqueue.worker.executors.coroutines import CoroutineRunner
+from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
+
+
+@pytest.fixture
+def loop() -> Iterator[HandlersLoop]:
+    loop = new_loop(4)
+    yield loop
+    loop.close()
+
+
+async def attempt(body: Any) -> Any:
+    begun.set(Begun())
+    return await body()
+
+
+def test_as_many_calls_run_at_a_time_as_there_are_threads(loop: HandlersLoop) -> None:
+    together = threading.Barrier(4)
+
+    async def call() -> int:
+        return await asyncio.to_thread(together.wait, 20)
+
+    async def four() -> list[int]:
+        return await asyncio.gather(*(attempt(call) for _ in range(4)))
+
+    assert sorted(loop.run_until_complete(four())) == [0, 1, 2, 3]
+
+
+def test_a_default_executor_and_a_task_factory_belong_to_the_attempt_that_sets_them(loop: HandlersLoop) -> None:
+    made: list[str] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        made.append("task")
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def change() -> str:
+        own = asyncio.get_running_loop()
+        own.set_default_executor(ThreadPoolExecutor(1, "mine"))
+        own.set_task_factory(factory)  # type: ignore[arg-type]
+        await asyncio.create_task(asyncio.sleep(0))
+        return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+    async def look() -> str:
+        assert asyncio.get_running_loop().get_task_factory() is None
+        await asyncio.create_task(asyncio.sleep(0))
+        return await asyncio.to_thread(lambda: threading.current_thread().name)
+
+    async def both() -> list[str]:
+        return [await asyncio.create_task(attempt(change)), await asyncio.create_task(attempt(look))]
+
+    mine, other = loop.run_until_complete(both())
+    assert (mine.startswith("mine"), other.startswith("mine"), made) == (True, False, ["task"])
+
+
+def test_what_an_attempt_shuts_down_works_for_the_next() -> None:
+    runner = CoroutineRunner(cancel_wait=0.05)
+
+    async def shut_down() -> None:
+        own = asyncio.get_running_loop()
+        await asyncio.to_thread(int)
+        await own.shutdown_default_executor()
+        await own.shutdown_asyncgens()
+        own.set_task_factory(None)
+        own.set_exception_handler(lambda *_: None)
+        own.set_debug(True)
+        own.slow_callback_duration = 7
+
+    async def look() -> tuple[object, ...]:
+        own = asyncio.get_running_loop()
+        await asyncio.to_thread(int)
+        return own.get_exception_handler(), own.get_debug(), own.slow_callback_duration, len(begun.get().tasks)  # type: ignore[union-attr]
+
+    before = runner.run(look())
+    runner.run(shut_down())
+    assert runner.run(look()) == before
+    assert runner.left == ""
+
+
+def test_a_call_that_outlives_its_attempt_is_named() -> None:
+    runner, end = CoroutineRunner(cancel_wait=0.05), threading.Event()
+
+    async def leave() -> None:
+        asyncio.get_running_loop().run_in_executor(None, end.wait)
+
+    runner.run(leave())
+    end.set()
+    assert runner.left == CALLS_LEFT

@@ -1,0 +1,113 @@
+"""The event loop of handlers. What attempts share of a loop belongs to each of them here, or is undone after each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+CALLS = "task thread of a coroutine"
+"""The names of the threads of `asyncio.to_thread` begin with this."""
+CALLS_LEFT = "calls of asyncio.to_thread that still run"
+
+
+class Begun:
+    """What one attempt has begun on the loop, and set there for itself."""
+
+    __slots__ = ("calls", "executor", "factory", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.calls: set[Future[Any]] = set()
+        """Calls in threads; cancelling the coroutine that waits for one does not end it."""
+        self.executor: Executor | None = None
+        self.factory: Callable[..., Any] | None = None
+
+
+begun: ContextVar[Begun | None] = ContextVar("begun", default=None)
+
+
+class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # type: ignore[misc]
+    """A mixin for the class of a loop."""
+
+    slow_callback_duration: float
+
+    def share(self, threads: int) -> None:
+        """Prepares it for attempts that use at most so many threads at a time."""
+        self._calls: Executor = ThreadPoolExecutor(threads, CALLS)
+        super().set_task_factory(_new_task)
+        self.keep_settings()
+
+    def keep_settings(self) -> None:
+        """Makes the settings of now those that `restore_settings` restores."""
+        self._settings = self.get_debug(), self.get_exception_handler(), self.slow_callback_duration
+
+    def restore_settings(self) -> None:
+        """Undoes what an attempt has set."""
+        if (self.get_debug(), self.get_exception_handler(), self.slow_callback_duration) != self._settings:
+            debug, handler, self.slow_callback_duration = self._settings
+            self.set_debug(debug)
+            self.set_exception_handler(handler)
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        own = begun.get()
+        executor = executor or (own.executor if own is not None else None)
+        if executor is not None:
+            called: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+            return called
+        call = self._calls.submit(func, *args)
+        if own is not None:
+            own.calls.add(call)
+            call.add_done_callback(own.calls.discard)
+        return asyncio.wrap_future(call, loop=self)
+
+    def set_default_executor(self, executor: Executor) -> None:
+        if (own := begun.get()) is not None:
+            own.executor = executor
+        else:
+            self._calls = executor
+
+    def set_task_factory(self, factory: Callable[..., Any] | None) -> None:
+        if (own := begun.get()) is not None:
+            own.factory = factory
+        else:
+            super().set_task_factory(factory or _new_task)
+
+    def get_task_factory(self) -> Callable[..., Any] | None:
+        own = begun.get()
+        return own.factory if own is not None else super().get_task_factory()
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # as in asyncio
+        """Waits for the calls of this attempt; the threads stay for the others."""
+        if (own := begun.get()) is not None and own.calls:
+            await asyncio.wait([asyncio.wrap_future(call) for call in list(own.calls)], timeout=timeout)
+
+    async def shutdown_asyncgens(self) -> None:
+        """Does nothing: the generators may be those of other attempts."""
+
+
+def new_loop(threads: int) -> HandlersLoop:
+    """Returns a loop, that of uvloop where it is installed; `asyncio.to_thread` has so many threads."""
+    try:
+        import uvloop  # type: ignore[import-not-found,unused-ignore]  # optional
+
+        base = uvloop.Loop
+    except ImportError:
+        base = asyncio.SelectorEventLoop
+    loop: HandlersLoop = type("HandlersLoop", (HandlersLoop, base), {})()
+    loop.share(threads)
+    return loop
+
+
+def _new_task(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any) -> Any:
+    """Makes a task, and notes it with the attempt whose handler makes it."""
+    own = begun.get()
+    if own is None:
+        return asyncio.Task(coroutine, loop=loop, **options)
+    task = own.factory(loop, coroutine, **options) if own.factory else asyncio.Task(coroutine, loop=loop, **options)
+    if not task.done():  # a task of an eager factory may be
+        own.tasks.add(task)
+        task.add_done_callback(own.tasks.discard)
+    return task
