@@ -104,6 +104,7 @@ class Adopter:
                     settled_at = time.monotonic()
                 most = self._at_once
                 adopted = 0 if self.draining() else self.adopt()
+                self._arrivals.looked()
                 if adopted < most:
                     self._arrived.wait(IDLE)
                     self._arrived.clear()

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _BLOCK = 0.4
 """Seconds for which a thread waits in Redis."""
 PAUSE = 0.01
-"""Seconds between two looks at a queue that is not empty."""
+"""Seconds between two looks at a queue whose first entry stays: it is full or suspended, or holds tasks of ours."""
 _AFTER_AN_ERROR = 1.0
 
 
@@ -28,8 +28,10 @@ class Arrivals:
         self.redis = redis
         self.arrived = arrived
         self._stopping = threading.Event()
+        self._looked = {key: threading.Event() for key in lists}
         self._threads = [
-            threading.Thread(target=self._watch, args=(key,), name="rq-arrivals", daemon=True) for key in lists
+            threading.Thread(target=self._watch, args=item, name="rq-arrivals", daemon=True)
+            for item in self._looked.items()
         ]
 
     def start(self) -> None:
@@ -39,14 +41,26 @@ class Arrivals:
     def stop(self) -> None:
         """Ends the threads; each may wait in Redis for a moment more."""
         self._stopping.set()
+        self.looked()
 
-    def _watch(self, key: str) -> None:
-        pause = PAUSE
+    def looked(self) -> None:
+        """Says that what had arrived was taken, as far as it can be."""
+        for each in self._looked.values():
+            each.set()
+
+    def _watch(self, key: str, looked: threading.Event) -> None:
+        # A job that is enqueued when the one before has ended must not wait for a pause, so only an entry that a look
+        # has left makes one.
+        pause, first = 0.0, None
         while not self._stopping.wait(pause):
-            pause = PAUSE
+            pause = 0.0
             try:
-                if self.redis.blmove(key, key, _BLOCK, "LEFT", "LEFT") is not None:  # type: ignore[arg-type]
+                before, first = first, self.redis.blmove(key, key, _BLOCK, "LEFT", "LEFT")  # type: ignore[arg-type]
+                if first is not None:
+                    pause = PAUSE if first == before else 0.0
+                    looked.clear()
                     self.arrived.set()
+                    looked.wait(_BLOCK)
             except NoPermissionError as error:
                 log.warning("jobs of RQ programs are noticed a little later: %s", error)
                 return

@@ -207,6 +207,34 @@ def test_an_arrival_is_noticed_and_leaves_the_queue_as_it_was(store: Store) -> N
     arrivals.stop()
 
 
+def test_a_job_that_follows_one_that_was_taken_is_noticed_without_a_pause(store: Store) -> None:
+    paused: list[str] = []
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            paused.extend(["pause"] if timeout else [])
+            return super().wait(timeout)
+
+    arrived, imports = threading.Event(), queue(store.redis)
+    arrivals = Arrivals(store.redis, [imports.key], arrived)
+    arrivals._stopping = Stopping()
+    arrivals.start()
+    for number in range(5):
+        imports.enqueue(shop.add, 1, number)
+        assert arrived.wait(10)
+        arrived.clear()
+        store.redis.delete(imports.key)
+        arrivals.looked()
+    assert not paused
+    imports.enqueue(shop.add, 1, 5)
+    for _ in range(3):  # one that stays, as in a queue that is suspended
+        assert arrived.wait(10)
+        arrived.clear()
+        arrivals.looked()
+    assert paused
+    arrivals.stop()
+
+
 # --- with real workers ---
 
 
