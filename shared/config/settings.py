@@ -362,6 +362,13 @@ class Settings(BaseModel):
         False,
         "Also runs pickled jobs of RQ programs, which is RQ's default; false: only jobs of RQ's JSON serializer.",
     )
+    rq_result_ttl: int = _at(
+        "worker.rq.result_ttl",
+        500,
+        "Seconds for which results of RQ programs' jobs are kept that set no result_ttl, as `--results-ttl` of "
+        "`rq worker`; -1: forever.",
+        ge=-1,
+    )
     task_timeout: Seconds = _at("worker.task_timeout", 600, "Time limit of a task that sets none.", gt=0)
     kill_grace: Seconds = _at(
         "worker.kill_grace", 1.5, "Time from the exception of the time limit to killing the executor."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import NoPermissionError, RedisError
@@ -25,7 +26,7 @@ class Arrivals:
     """
 
     def __init__(self, redis: Redis, lists: Iterable[str], arrived: threading.Event) -> None:
-        self.redis = redis
+        self.redis: Any = redis
         self.arrived = arrived
         self._stopping = threading.Event()
         self._looked = {key: threading.Event() for key in lists}
@@ -55,7 +56,7 @@ class Arrivals:
         while not self._stopping.wait(pause):
             pause = 0.0
             try:
-                before, first = first, self.redis.blmove(key, key, _BLOCK, "LEFT", "LEFT")  # type: ignore[arg-type]
+                before, first = first, self.redis.blmove(key, key, _BLOCK, "LEFT", "LEFT")
                 if first is not None:
                     pause = PAUSE if first == before else 0.0
                     looked.clear()

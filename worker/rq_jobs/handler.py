@@ -41,6 +41,7 @@ class Parts(NamedTuple):
     connection: Redis
     allowed: Allowed
     started: StartedJobs
+    result_ttl: int
 
 
 @task(RQ_JOB_TYPE, retry={NotRecorded: [1, 2, 5, 10, 30, 60], Exception: None})
@@ -62,7 +63,7 @@ def rq_job(job: str, queue: str, enqueued_at: str = "", description: str = "", *
 
 def _run_by_rq(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str, Any]:
     """Runs a job through RQ's own code."""
-    connection, allowed, _ = parts
+    connection, allowed, *_ = parts
     record: Any = connection.hgetall(Job.key_for(job))
     if reason := _why_not(record, enqueued_at):
         if reason == _FINISHED:
@@ -71,14 +72,14 @@ def _run_by_rq(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str
     found = checked_job(connection, allowed, job, record)
     rq_queue = Queue(queue, connection=connection, serializer=found.serializer)
     attempt = current_task()
-    runner = JobRunner(attempt.worker, rq_queue, connection)
+    runner = JobRunner(attempt.worker, rq_queue, connection, parts.result_ttl)
     status = runner.run(found, rq_queue, is_first=attempt.attempt == 1)
     return {"job": job, "status": status}
 
 
 def _follow_up(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str, Any]:
     """Calls `on_failure` of a job whose processes died, as RQ does, and enqueues its dependents."""
-    connection, allowed, _ = parts
+    connection, allowed, *_ = parts
     record: Any = connection.hgetall(Job.key_for(job))
     if not record or (record.get(b"enqueued_at", b"").decode(), record.get(b"status")) != (enqueued_at, b"failed"):
         return {"job": job, "skipped": "the job was deleted or enqueued again since"}
@@ -94,7 +95,7 @@ def _follow_up(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str
 
 def _enqueue_dependents(parts: Parts, job: str, queue: str) -> None:
     """Enqueues jobs that were found to depend on one when a report had written its end."""
-    connection, allowed, _ = parts
+    connection, allowed, *_ = parts
     try:
         if connection.exists(Job.dependents_key_for(job)):
             found = read_job(connection, allowed, job)
@@ -113,7 +114,8 @@ def watch_started_jobs(executor: ExecutorContext) -> None:
 def _parts() -> Parts:
     settings = load()
     connection = connect(settings.partitions[0].store_url, timeout=5, name="rq-job")
-    return Parts(connection, Allowed(settings.rq_allow, pickles=settings.rq_pickle), StartedJobs())
+    allowed = Allowed(settings.rq_allow, pickles=settings.rq_pickle)
+    return Parts(connection, allowed, StartedJobs(), settings.rq_result_ttl)
 
 
 _FINISHED = "the job is finished"

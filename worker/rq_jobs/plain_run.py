@@ -15,7 +15,6 @@ import rq.job
 from redis import Redis
 from redis.exceptions import ConnectionError, TimeoutError
 from rq import Queue
-from rq.defaults import DEFAULT_RESULT_TTL
 from rq.executions import Execution
 from rq.job import Job, Retry
 from rq.timeouts import JobTimeoutException
@@ -40,6 +39,7 @@ class PlainRun:
         connection: Redis,
         allowed: Allowed,
         started: StartedJobs,
+        result_ttl: int,
         job_id: str,
         queue: str,
         claimed: ClaimedJob,
@@ -48,6 +48,7 @@ class PlainRun:
         self.connection = connection
         self.allowed = allowed
         self.started = started
+        self.result_ttl = result_ttl
         self.job_id = job_id
         self.queue = queue
         self.claimed = claimed
@@ -98,7 +99,7 @@ class PlainRun:
         if len(value) > MOST_CARRIED:
             return b""
         kept = _number(self.claimed.result_ttl)
-        kept = DEFAULT_RESULT_TTL if kept is None else kept
+        kept = self.result_ttl if kept is None else kept
         ended_us = time.time_ns() // 1000
         execution = f"+{shown}" if shown else task_id
         return b"%d %d %d %s %s" % (self.began_us, ended_us, kept, execution.encode(), value)
@@ -109,14 +110,14 @@ class PlainRun:
         except (ConnectionError, TimeoutError) as error:
             raise NotRecorded(f"Redis did not answer: {error}") from error
         queue = Queue(self.queue, connection=self.connection, serializer=job.serializer)
-        return JobRunner(attempt.worker, queue, self.connection).run(job, queue, is_first=is_first)
+        return JobRunner(attempt.worker, queue, self.connection, self.result_ttl).run(job, queue, is_first=is_first)
 
     def _show(self, attempt: CurrentTask) -> str:
         """Writes that the job has started, as RQ's worker does; returns the name of its execution."""
         job = CheckedJob(self.job_id, connection=self.connection, serializer=self.checked.serializer)
         job.describe_start(self.queue, self.timeout, self.checked.call[0])
         queue = Queue(self.queue, connection=self.connection, serializer=self.checked.serializer)
-        runner = JobRunner(attempt.worker, queue, self.connection)
+        runner = JobRunner(attempt.worker, queue, self.connection, self.result_ttl)
         execution: Execution = runner.prepare_execution(job)
         runner.prepare_job_execution(job)
         self.connection.persist(job.key)

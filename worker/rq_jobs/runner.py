@@ -36,7 +36,7 @@ def call_on_failure(job: Job, error: Exception) -> None:
 class JobRunner(SimpleWorker):
     """One attempt at one job."""
 
-    def __init__(self, worker: str, queue: Queue, connection: Redis) -> None:
+    def __init__(self, worker: str, queue: Queue, connection: Redis, result_ttl: int) -> None:
         super().__init__(
             [queue],
             name=worker,
@@ -44,6 +44,7 @@ class JobRunner(SimpleWorker):
             prepare_for_work=False,
             serializer=queue.serializer,
             log_job_description=False,
+            default_result_ttl=result_ttl,
         )
         self.error: BaseException | None = None
 

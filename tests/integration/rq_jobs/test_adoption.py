@@ -185,6 +185,32 @@ def test_the_cancelled_task_of_a_job_is_not_restored(store: Store) -> None:
     assert store.claim() == []
 
 
+@pytest.mark.parametrize(
+    ("status", "then"),
+    [
+        (JobStatus.QUEUED, JobStatus.FAILED),
+        (JobStatus.CREATED, JobStatus.FAILED),
+        (JobStatus.DEFERRED, JobStatus.FAILED),
+        (JobStatus.CANCELED, JobStatus.CANCELED),
+        (JobStatus.FINISHED, JobStatus.FINISHED),
+    ],
+)
+def test_a_job_whose_task_failed_is_failed_unless_its_program_has_decided(
+    store: Store, status: JobStatus, then: JobStatus
+) -> None:
+    job = queue(store.redis).enqueue(shop.add, 1, 1)
+    store.redis.hset(job.key, "status", status)
+    adopting = adopter_on(store)
+    adopting.adopt()
+    [task_id] = store.claim()
+    store.report(task_id, "failed")
+    adopting.settle()
+    assert job.get_status() == then
+    assert (job.id in FailedJobRegistry(queue=queue(store.redis)).get_job_ids(cleanup=False)) == (
+        then == JobStatus.FAILED
+    )
+
+
 def test_a_job_that_was_enqueued_again_is_not_failed_by_its_earlier_task(store: Store) -> None:
     job = queue(store.redis).enqueue(shop.add, 1, 1)
     adopting = adopter_on(store)
@@ -351,7 +377,7 @@ def test_a_job_that_rq_put_back_for_later_does_not_run_at_once_as_well(
     job = queue(store.redis).enqueue(shop.note, shop.own_key("later"), "x")
     enqueued_at = text(store.redis.hget(job.key, "enqueued_at"))
     job.set_status(JobStatus.SCHEDULED)
-    parts = handler.Parts(store.redis, Allowed(ALLOWED.split(","), pickles=True), StartedJobs())
+    parts = handler.Parts(store.redis, Allowed(ALLOWED.split(","), pickles=True), StartedJobs(), 500)
     monkeypatch.setattr(handler, "_parts", lambda: parts)
     monkeypatch.setattr(handler, "current_task", lambda: CurrentTask(id="t", type="t", attempt=1, failures=0))
     skipped = handler.rq_job(job=job.id, queue="imports", enqueued_at=enqueued_at)

@@ -80,7 +80,9 @@ def end_of(value: object = 3, kept: int = 500, execution: str = "x1") -> bytes:
 def attempt(store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the handler on a claimed task in this process, without any connection to Redis."""
     monkeypatch.setattr(
-        handler, "_parts", lambda: handler.Parts(NOWHERE, Allowed(ALLOWED.split(","), pickles=True), StartedJobs())
+        handler,
+        "_parts",
+        lambda: handler.Parts(NOWHERE, Allowed(ALLOWED.split(","), pickles=True), StartedJobs(), 86400),
     )
 
     def run(row: list[Any], job: Job, attempt: int = 1) -> tuple[dict[str, Any], bytes]:
@@ -112,6 +114,18 @@ def test_a_plain_job_takes_no_round_trip_of_its_executor(store: Store, attempt: 
     assert job.get_status() == JobStatus.FINISHED
     assert job.return_value() == 3
     assert store.redis.hlen(keys.RQ_ADOPTED) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"), [({}, b"86400"), ({"result_ttl": 90}, b"90"), ({"result_ttl": -1}, b"-1")]
+)
+def test_the_workers_time_for_results_is_for_jobs_that_set_none(
+    store: Store, attempt: Any, options: dict[str, int], kept: bytes
+) -> None:
+    job = queue(store.redis).enqueue(shop.add, 1, 2, **options)
+    adopt(store)
+    _, end = attempt(claim(store), job)
+    assert end.split(b" ")[2] == kept
 
 
 @pytest.mark.parametrize(

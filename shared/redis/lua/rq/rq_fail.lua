@@ -5,13 +5,15 @@
 --   call with `@` in place of the data. The new task calls `on_failure` of the job and enqueues those that depend on it.
 -- Returns 1 when the job was changed.
 local A_YEAR = 31536000
+-- RQ's own code, or the program, has decided about a job with one of these.
+local DECIDED = {finished = true, failed = true, canceled = true, stopped = true, scheduled = true}
 write_even_when_full()
 local enqueued_at, id = string.match(redis.call('HGET', keys.RQ_ADOPTED, ARGV[2]) or '', '^(%S*) (.*)$')
 redis.call('HDEL', keys.RQ_ADOPTED, ARGV[2])
 local job = id and record(id, 'status', 'origin', 'enqueued_at', 'failure_ttl', 'failure_callback_name', 'description')
-if not job or (job.status ~= 'queued' and job.status ~= 'started') or (job.enqueued_at or '') ~= enqueued_at then return 0 end
+if not job or not job.origin or DECIDED[job.status or ''] or (job.enqueued_at or '') ~= enqueued_at then return 0 end
 
-local queue, seconds = job.origin or '', math.floor(now / 1000000)
+local queue, seconds = job.origin, math.floor(now / 1000000)
 for _, execution in ipairs(redis.call('ZRANGE', keys.rq_executions(id), 0, 99)) do
   redis.call('ZREM', keys.rq_started(queue), id .. ':' .. execution)
   redis.call('DEL', keys.rq_execution(id .. ':' .. execution))
