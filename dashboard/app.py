@@ -46,6 +46,7 @@ from taskqueue.shared.errors import (
     StoreUnavailable,
     TaskNotFound,
     TaskQueueError,
+    TooManyAtOnce,
 )
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
 from taskqueue.shared.observability.tracing import Tracing
@@ -155,7 +156,7 @@ _MISSING: dict[type[TaskQueueError], tuple[str, str]] = {
     BatchNotFound: ("batch", "It never existed, or all its tasks have been removed."),
     ScheduleNotFound: ("schedule", "It never existed, or it was deleted."),
 }
-_CONFLICTS = (CorruptRecord, BatchBusy, IllegalTransition, LockChanged)
+_CONFLICTS = (CorruptRecord, BatchBusy, IllegalTransition, LockChanged, TooManyAtOnce)
 _FAILED = "The action failed"
 
 
@@ -190,7 +191,8 @@ def _register_errors(app: Flask) -> None:
         if type(error) in _MISSING:
             what, reason = _MISSING[type(error)]
             return _apology(404, f"There is no such {what}", reason)
-        return _apology(409, _FAILED, str(error)) if isinstance(error, _CONFLICTS) else broken(error)
+        status, title = (503, "Too many requests") if isinstance(error, TooManyAtOnce) else (409, _FAILED)
+        return _apology(status, title, str(error)) if isinstance(error, _CONFLICTS) else broken(error)
 
 
 def _apology(status: int, title: str, text: str) -> tuple[str, int]:

@@ -102,6 +102,7 @@ def one_breakdown(parts: Sequence[Breakdown]) -> Breakdown:
     return Breakdown(
         tasks=sum(each.tasks for each in parts),
         complete=all(each.complete for each in parts),
+        large=sum(each.large for each in parts),
         tags=_one_count([each.tags for each in parts]),
         fields={
             name: _one_count([each.fields.get(name, replace(none, missing=each.tasks)) for each in parts])

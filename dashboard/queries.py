@@ -33,7 +33,7 @@ from taskqueue.shared.stores.saved_views import SavedView
 from taskqueue.shared.stores.schedules import Run, SchedulePage, StoredSchedule
 from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.shared.stores.tasks import Filter, Page, Reading
+from taskqueue.shared.stores.tasks import Filter, Page, Reading, Unread
 from taskqueue.shared.stores.workers import WorkerInfo
 
 if TYPE_CHECKING:
@@ -138,10 +138,13 @@ class Queries:
             raise HistoryUnavailable("this dashboard has no HISTORY_URL")
         return read_report(self.stores.history, wanted)
 
-    @_cached
     def breakdown(self, source: Source, named: str | None, most: int | None = None) -> Breakdown:
-        """Returns how many tasks have which content, of about `most` tasks. Raises BatchNotFound."""
-        return self.stores.breakdowns.read(source, named, most)
+        """Returns how many tasks have which content, of about `most` tasks. Raises BatchNotFound and TooManyAtOnce."""
+
+        def read() -> Breakdown:
+            return self.stores.breakdowns.read(source, named, most)
+
+        return self.cache.get(("breakdown", source, named, most), read, size=lambda found: found.size)
 
     @_cached
     def type_counts(self, types: Sequence[str]) -> dict[str, int]:
@@ -315,11 +318,13 @@ class Queries:
         return self.cache.get(("previews", *(each.id for each in shown)), lambda: self._previews(shown))
 
     def _previews(self, tasks: Sequence[TaskSummary]) -> dict[str, str]:
-        kinds = {each.id: each.type for each in tasks}
-        templates = {kind: found.schema for kind in set(kinds.values()) if (found := self.stores.types.newest(kind))}
+        templates = {
+            kind: found.schema for kind in {each.type for each in tasks} if (found := self.stores.types.newest(kind))
+        }
         return {
-            task_id: preview(self.redaction.emptied(data), templates.get(kinds[task_id], {}).get(PREVIEW))
-            for task_id, data in self.stores.tasks.small_data(tasks, PREVIEWED).items()
+            task.id: preview(self.redaction.emptied(data), templates.get(task.type, {}).get(PREVIEW))
+            for task, data in self.stores.tasks.small_data(tasks, PREVIEWED)
+            if not isinstance(data, Unread)
         }
 
     @_cached

@@ -134,6 +134,10 @@ class RequestInProgress(TaskQueueError):
     """The first request with this Idempotency-Key is still in progress."""
 
 
+class TooManyAtOnce(TaskQueueError):
+    """This process reads as much at a time as it may."""
+
+
 class BatchStopped(IllegalTransition):
     """The batch of this task is stopped; none of its tasks starts."""
 

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
 from taskqueue.shared.domain import strict_json
-from taskqueue.shared.errors import BatchBusy, BatchNotFound, LockChanged, ScheduleNotFound
+from taskqueue.shared.errors import BatchBusy, BatchNotFound, LockChanged, ScheduleNotFound, TooManyAtOnce
 from taskqueue.shared.redis.connections import anything_sent
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Kind, Refusal
@@ -100,6 +100,8 @@ def refusal_of(error: Exception) -> Refusal:
             return _of_http(error)
         case ScheduleNotFound() | BatchNotFound() | BatchBusy():
             return Refusal(*_OF_RESOURCES[type(error)])
+        case TooManyAtOnce():
+            return Refusal(ASKED_TOO_OFTEN, str(error), headers={"Retry-After": str(refusals.RETRY_AFTER)})
         case LockChanged():
             return Refusal(LOCK_CHANGED, str(error))
         case ResponseError() if "WRONGTYPE" in str(error):

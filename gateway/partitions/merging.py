@@ -140,6 +140,7 @@ def breakdown(parts: Parts) -> Document:
     return {
         "tasks": sum(each["tasks"] for each in parts.values()),
         "complete": all(each["complete"] for each in parts.values()),
+        "large": sum(each.get("large", 0) for each in parts.values()),
         "tags": _values([each["tags"] for each in parts.values()]),
         "fields": [_values(each) for each in fields],
     }

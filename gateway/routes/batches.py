@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from flask import g
@@ -84,7 +85,7 @@ class BatchSubmission:
         scope=Scope.SUBMIT,
         body=schemas.NewBatchBody,
         answers=_ANSWERS,
-        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE, refusals.NOT_FOUND, errors.SCOPE),
+        problems=(refusals.NO_TYPES, refusals.PAYLOAD_STORE, refusals.NOT_FOUND, errors.SCOPE, errors.ASKED_TOO_OFTEN),
         idempotent=True,
     )
     def create(self, body: schemas.NewBatchBody) -> Reply:
@@ -110,7 +111,8 @@ class BatchSubmission:
                 self.planner.batches.close(identity.batch_id)
             return _answer(identity.batch_id, items)
 
-        answer, headers = self._once(carry_out, stays=body.earlier is not None or _has_parents(body.tasks))
+        with self.reader.room.entered() if body.earlier else nullcontext():
+            answer, headers = self._once(carry_out, stays=body.earlier is not None or _has_parents(body.tasks))
         if headers and body.earlier is None:
             self.planner.open(Identity(answer["batch_id"]), body, g.trace_parent)
         return _reply(answer, headers)

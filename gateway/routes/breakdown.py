@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskqueue.gateway import schemas
 from taskqueue.gateway.auth.visible import demand_visible, is_visible
+from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.shared.domain.csv_lines import MEDIA_TYPE
 from taskqueue.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
@@ -22,7 +23,7 @@ class BreakdownRoutes:
         tag="tasks",
         query=schemas.BreakdownQuery,
         answers={200: Answer(description="The counts.", model=schemas.BreakdownView)},
-        problems=(refusals.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
     )
     def show(self, query: schemas.BreakdownQuery) -> Reply:
         """Counts tasks by the fields of their data and by tag: which customers a failure hits, for example."""
@@ -30,6 +31,7 @@ class BreakdownRoutes:
         content = schemas.BreakdownView(
             tasks=found.tasks,
             complete=found.complete,
+            large=found.large,
             tags=_view(None, found.tags),
             fields=[_view(name, values) for name, values in found.fields.items() if is_visible(name)],
         )
@@ -41,7 +43,7 @@ class BreakdownRoutes:
         tag="tasks",
         query=schemas.BreakdownQuery,
         answers={200: Answer(description="All values, the most frequent first.", media_type=MEDIA_TYPE)},
-        problems=(refusals.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
     )
     def csv(self, query: schemas.BreakdownQuery) -> Reply:
         """Exports the counts of `field`, or of the tags, as CSV."""

@@ -52,5 +52,6 @@ class BreakdownView(View):
 
     tasks: int = Field(description="Number of tasks that were counted.")
     complete: bool = Field(description="Whether these are all; at most the latest 10,000 are counted.")
+    large: int = Field(description="Further tasks with more than 64 kB of data, which are not counted.")
     tags: ValuesView
     fields: list[ValuesView]

@@ -12,7 +12,7 @@ from taskqueue.gateway.schemas.batches import EarlierTasks
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.stores.batches import Batches
 from taskqueue.shared.stores.idempotency import Begun, Idempotency
-from taskqueue.shared.stores.selection import Selection
+from taskqueue.shared.stores.selection import Room, Selection
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
@@ -20,8 +20,10 @@ from taskqueue.shared.submission.refusals import Refusal
 MOST = 10_000
 MOST_BYTES = 64 * 1024 * 1024
 """Of all tasks of a batch together, which a gateway process holds in memory."""
+VALUE_BYTES = 64
+"""Memory that a value takes beside its text."""
+AT_A_TIME = 2
 MOST_REFERENCES = 100
-READ_AT_ONCE = 50
 REFERENCE = "$from"
 _ROOTS = ("id", "data", "result")
 
@@ -34,6 +36,7 @@ class EarlierTaskReader:
         self.max_task_bytes = max_task_bytes
         self.batches = batches
         self.idempotency = idempotency
+        self.room = Room(AT_A_TIME, "batches from earlier tasks")
 
     def tasks(self, wanted: EarlierTasks, template: Mapping[str, Any], begun: Begun | None) -> list[Any]:
         """Returns a task for each earlier one in their order, or the refusal of one that lacks a value.
@@ -63,29 +66,25 @@ class EarlierTaskReader:
 
     def _filled(self, ids: list[str], template: Mapping[str, Any]) -> Iterator[Any]:
         total = 0
-        for first in range(0, len(ids), READ_AT_ONCE):
-            part = ids[first : first + READ_AT_ONCE]
-            found = self.records.read_many(part)
-            for each in part:
-                if each not in found:
-                    yield _refused(("from",), f"task {each} is no longer on record")
-                    continue
-                try:
-                    task = self._fill(template, found[each].detail)
-                except LookupError as error:
-                    yield _refused(("task", "data"), f"{error.args[0]} of task {each}")
-                    continue
-                total += (size := len(json.dumps(task)))
-                if total > MOST_BYTES:
-                    limit = f"{MOST_BYTES >> 20} MiB"
-                    raise _refused(("from",), f"selects tasks that have more than {limit} together: narrow it")
-                if size <= self.max_task_bytes:
-                    yield task
-                else:
-                    detail = (
-                        f"would have {size} bytes with the values of task {each}, {self.max_task_bytes} are allowed"
-                    )
-                    yield _refused(("task",), detail)
+        for each, found in self.records.read_each(ids):
+            if found is None:
+                yield _refused(("from",), f"task {each} is no longer on record")
+                continue
+            try:
+                task = self._fill(template, found.detail)
+            except LookupError as error:
+                yield _refused(("task", "data"), f"{error.args[0]} of task {each}")
+                continue
+            size = len(said := json.dumps(task))
+            total += size + VALUE_BYTES * sum(map(said.count, ",{["))
+            if total > MOST_BYTES:
+                limit = f"{MOST_BYTES >> 20} MiB"
+                raise _refused(("from",), f"selects tasks that take more than {limit} of memory together: narrow it")
+            if size <= self.max_task_bytes:
+                yield task
+            else:
+                detail = f"would have {size} bytes with the values of task {each}, {self.max_task_bytes} are allowed"
+                yield _refused(("task",), detail)
 
     def _fill(self, template: Mapping[str, Any], found: TaskDetail) -> dict[str, Any]:
         """Returns the template with values in place of references. Raises LookupError for a value that is missing."""

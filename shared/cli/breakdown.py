@@ -28,7 +28,8 @@ def count(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     if out.as_json:
         out.value(found)
         return 0
-    out.line(f"{found.tasks} tasks" + ("" if found.complete else "; these are the latest, there are more"))
+    large = f"; {found.large} with more than 64 kB of data are not counted" if found.large else ""
+    out.line(f"{found.tasks} tasks" + ("" if found.complete else "; these are the latest, there are more") + large)
     for each in (*found.fields, found.tags) if not wanted.field else found.fields:
         _print(out, each, wanted.limit)
     return 0

@@ -131,11 +131,15 @@ class ValueCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """How many of `tasks` have which content; `complete` is whether these are all that match."""
+    """How many of `tasks` have which content; `complete` is whether these are all that match.
+
+    `large` further tasks have more than 64 kB of data, and are not counted.
+    """
 
     tasks: int
     complete: bool
     tags: ValueCounts
+    large: int = 0
     fields: tuple[ValueCounts, ...] = ()
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 T = TypeVar("T")
-_Found = tuple[tuple[int, str] | None, Sequence[Any]]
+_Found = tuple[tuple[int, str] | None, list[tuple[int, TaskSummary]]]
 
 TIMEOUT = 2.0
 """Seconds that a page or a request waits for the database."""
@@ -34,6 +34,8 @@ LOOK_AT = 2000
 """Tasks that one page may examine while it filters by what has no index."""
 LOOK_AT_RECORDS = 200
 """The same where it filters by the content of the records, each of which may have a megabyte."""
+AT_ONCE = 4
+"""Records that are held in memory at a time."""
 _CURSOR = re.compile(r"(\d{1,18})_([A-Za-z0-9_-]{0,128})")
 _NAMES = (
     *(TASKS.c.ended_at, TASKS.c.task_id, TASKS.c.state, TASKS.c.type, TASKS.c.queue),
@@ -73,13 +75,14 @@ class History:
         examine = partial(_page, wanted=wanted, before=before, limit=limit, examined=examined, now_us=now_us)
         seen, rows = self.read(examine, nothing)
         next_cursor = cursor_of(*seen) if seen else None
-        positions = tuple(cursor_of(row["ended_at"], row["task_id"]) for row in rows)
-        return Page(items=tuple(map(_summary, rows)), next_cursor=next_cursor, positions=positions)
+        positions = tuple(cursor_of(ended_at, summary.id) for ended_at, summary in rows)
+        return Page(items=tuple(summary for _, summary in rows), next_cursor=next_cursor, positions=positions)
 
     def slowest(self, task_type: str, limit: int) -> list[TaskSummary]:
         """Returns the tasks of a type that ran longest, of the last `LOOK_AT` that completed."""
-        nothing: Sequence[Any] = []
-        return [_summary(row) for row in self.read(lambda connection: _slowest(connection, task_type, limit), nothing)]
+        nothing: list[tuple[int, TaskSummary]] = []
+        found = self.read(lambda connection: _summaries(connection, _slowest(task_type, limit)), nothing)
+        return [summary for _, summary in found]
 
     def read(self, work: Callable[[Connection], T], nothing: T) -> T:
         """Returns what `work` returns; `nothing` when it looks for values that no column can hold."""
@@ -102,31 +105,40 @@ def read_cursor(cursor: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-def _slowest(connection: Connection, task_type: str, limit: int) -> Sequence[Any]:
+def _slowest(task_type: str, limit: int) -> Select[Any]:
     completed = select(TASKS.c.task_id, TASKS.c.ended_at, TASKS.c.run_us)
     completed = completed.where(TASKS.c.type == task_type, TASKS.c.state == TaskState.COMPLETED)
     last = completed.order_by(TASKS.c.ended_at.desc()).limit(LOOK_AT).subquery()
     longest = select(last).where(last.c.run_us > 0).order_by(last.c.run_us.desc()).limit(limit).subquery()
     same = and_(longest.c.task_id == TASKS.c.task_id, longest.c.ended_at == TASKS.c.ended_at)
-    query = select(TASKS).join(longest, same).order_by(TASKS.c.run_us.desc())
-    return connection.execute(query).mappings().all()
+    return _shown().join(longest, same).order_by(TASKS.c.run_us.desc())
 
 
 def _page(
     connection: Connection, wanted: Filter, before: tuple[int, str], limit: int, examined: int, now_us: int
 ) -> _Found:
     """Returns the last task that was examined (None: there are no more), and the rows that match."""
-    keys = connection.execute(_indexed(wanted, before, examined)).all()
-    matching = [key for key in keys if _matches(key, wanted, now_us)]
-    shown = [(key.task_id, key.ended_at) for key in matching[:limit]]
+    rows = connection.execute(_indexed(wanted, before, examined).execution_options(yield_per=AT_ONCE))
+    keys = [(row.ended_at, row.task_id, _matches(row, wanted, now_us)) for row in rows]
+    matching = [key for key in keys if key[2]]
+    shown = [(task_id, ended_at) for ended_at, task_id, _ in matching[:limit]]
     is_end = len(keys) < examined and len(matching) <= limit
     last = matching[limit - 1] if len(matching) > limit else keys[-1] if keys else None
-    seen = (last.ended_at, last.task_id) if last and not is_end else None
+    seen = last[:2] if last and not is_end else None
     if not shown:
         return seen, []
-    rows = select(TASKS).where(tuple_(TASKS.c.task_id, TASKS.c.ended_at).in_(shown))
-    rows = rows.order_by(TASKS.c.ended_at.desc(), TASKS.c.task_id.desc())
-    return seen, connection.execute(rows).mappings().all()
+    query = _shown().where(tuple_(TASKS.c.task_id, TASKS.c.ended_at).in_(shown))
+    return seen, _summaries(connection, query.order_by(TASKS.c.ended_at.desc(), TASKS.c.task_id.desc()))
+
+
+def _shown() -> Select[Any]:
+    return select(TASKS.c.task_id, TASKS.c.ended_at, TASKS.c.record)
+
+
+def _summaries(connection: Connection, query: Select[Any]) -> list[tuple[int, TaskSummary]]:
+    """Returns tasks with their ends, of few records at a time, as each may have megabytes."""
+    rows = connection.execute(query.execution_options(yield_per=AT_ONCE)).mappings()
+    return [(row["ended_at"], _summary(row)) for row in rows]
 
 
 def _matches(row: Any, wanted: Filter, now_us: int) -> bool:

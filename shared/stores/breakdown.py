@@ -1,34 +1,38 @@
 """Counts tasks by the fields of their data and by their tags: which customers a failure hits, for example.
 
 The tasks are those of a filter or a batch that Redis has, at most `EXAMINED` of them: about a second of the caller's
-time, and a few milliseconds of Redis at a time.
+time, and a few milliseconds of Redis at a time. Their data is bounded by its size too: a process that reads it has a
+few hundred megabytes of memory, and ten thousand tasks can have ten gigabytes.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
+from threading import Lock
 from typing import Any
 
-from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.csv_lines import csv_lines
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.strict_json import load_anything
-from taskqueue.shared.domain.task import TaskSummary
-from taskqueue.shared.errors import CorruptRecord
-from taskqueue.shared.redis.client import raw, translated
-from taskqueue.shared.redis.quarantine import without_corrupt
 from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.selection import Selection, Source
-from taskqueue.shared.stores.tasks import Records
+from taskqueue.shared.stores.selection import Room, Selection, Source
+from taskqueue.shared.stores.tasks import Records, Unread
 
 EXAMINED = 10_000
+LARGE = 64 << 10
+"""Bytes of stored data above which a task is not counted."""
+MOST_VALUES = 100_000
+"""Different values of a breakdown, at which it ends."""
+MOST_WAITING = 4
+_TURN = Lock()
+"""Held by the one breakdown of this process that reads."""
 SAMPLE = 100
 """Tasks whose data tells which fields there are."""
 MOST_FIELDS = 12
+_MOST_PATHS = 1000
 _DEPTH = 3
 _LONGEST = 200
 OFTEN = 3
@@ -57,12 +61,21 @@ class Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """The values of `tasks` tasks: their tags, and each field of their data. `complete` means that these are all."""
+    """The values of `tasks` tasks: their tags, and each field of their data. `complete` means that these are all.
+
+    `large` further tasks have more than LARGE bytes of data, and are not counted.
+    """
 
     tasks: int
     complete: bool
+    large: int = 0
     tags: Values
     fields: Mapping[str, Values]
+
+    @property
+    def size(self) -> int:
+        """Returns about how many bytes of memory it takes."""
+        return sum(150 + len(each) for values in (self.tags, *self.fields.values()) for each in values.counts)
 
 
 class Breakdowns:
@@ -71,37 +84,38 @@ class Breakdowns:
     def __init__(self, records: Records, batches: Batches) -> None:
         self.records = records
         self.batches = batches
+        self.room = Room(MOST_WAITING, "breakdowns")
 
     def read(self, source: Source, named: str | None = None, most: int | None = None) -> Breakdown:
         """Returns the breakdown by tags and by the fields that the first tasks have, or by the one that is named.
 
         `named` is a path such as `customer.id`; about `most` tasks are examined, by default `EXAMINED`. Raises
-        BatchNotFound.
+        BatchNotFound, and TooManyAtOnce while MOST_WAITING others are read.
         """
-        tags, fields = Values(), {named: Values()} if named else None
-        tasks, selection = 0, Selection(self.records, self.batches, source)
-        for summaries in selection:
-            if tasks >= (EXAMINED if most is None else most):
-                break
-            data = self._data(summaries, source.wanted.deleted)
-            fields = fields if fields is not None else {name: Values() for name in _names(data[:SAMPLE])}
-            tasks += len(summaries)
-            for each in summaries:
-                tags.add(each.tags)
-            for name, values in fields.items():
-                path = name.split(".")
-                for each_data in data:
-                    values.add(values_at(each_data, path))
-        return Breakdown(tasks=tasks, complete=selection.is_complete, tags=tags, fields=fields or {})
+        with self.room.entered(), _TURN:
+            return self._read(source, named, EXAMINED if most is None else most)
 
-    def _data(self, tasks: Sequence[TaskSummary], deleted: bool) -> list[Any]:
-        """Returns the data of each task; None for one that cannot be read."""
-        key = self.records.keys.deleted if deleted else self.records.keys.rq_job
-        with translated(), self.records.redis.pipeline(transaction=False) as pipeline:
-            for each in tasks:
-                pipeline.hget(key(each.id), "data")
-            rows = without_corrupt(pipeline.execute(raise_on_error=False), None)
-        return [_read(each.type, row) for each, row in zip(tasks, rows, strict=True)]
+    def _read(self, source: Source, named: str | None, most: int) -> Breakdown:
+        tags, fields = Values(), {named: Values()} if named else None
+        tasks = large = values = 0
+        selection = Selection(self.records, self.batches, source)
+        for summaries in selection:
+            if tasks + large >= most or values > MOST_VALUES:
+                break
+            read = partial(self.records.small_data, most=LARGE, deleted=source.wanted.deleted)
+            if fields is None:
+                fields = {name: Values() for name in _names(data for _, data in read(summaries[:SAMPLE]))}
+            for each, data in read(summaries):
+                if data is Unread.LARGE:
+                    large += 1
+                elif values <= MOST_VALUES:
+                    tasks += 1
+                    tags.add(each.tags)
+                    for name, counted in fields.items():
+                        counted.add(values_at(data, name.split(".")))
+                    values = sum(len(counted.counts) for counted in (tags, *fields.values()))
+        complete = selection.is_complete and values <= MOST_VALUES
+        return Breakdown(tasks=tasks, complete=complete, large=large, tags=tags, fields=fields or {})
 
 
 def as_csv(found: Breakdown, named: str | None) -> bytes:
@@ -125,11 +139,11 @@ def _text(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value))[:_LONGEST]
 
 
-def _names(data: Sequence[Any]) -> list[str]:
+def _names(data: Iterable[Any]) -> list[str]:
     """Returns the paths of the fields that have values, the most frequent first."""
     found: Counter[str] = Counter()
     for each in data:
-        found.update(_paths(each, ""))
+        found.update(islice(_paths(each, ""), _MOST_PATHS))
     return [name for name, _ in found.most_common(MOST_FIELDS)]
 
 
@@ -145,11 +159,3 @@ def _paths(data: Any, inside: str) -> Iterator[str]:
                 yield from _paths(value, f"{path}.")
         elif values_at(value, ()):
             yield path
-
-
-def _read(task_type: str, stored: Any) -> Any:
-    try:
-        data = task_data.decode(task_type, raw(stored)) if stored else None
-        return load_anything(data) if isinstance(data, bytes) else None  # large data is not in Redis
-    except (CorruptRecord, *UNREADABLE):
-        return None

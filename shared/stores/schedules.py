@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PAGE_BYTES = 4 << 20
+"""Bytes of the schedules of a page, after which it ends."""
 FROM_FILE = "file"
 FROM_API = "api"
 NOT_READABLE = "the stored schedule is corrupt: delete it and create it again"
@@ -119,7 +122,7 @@ class ScheduleStore:
         return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)
 
     def page(self, limit: int, after: str = "") -> SchedulePage:
-        """Returns some schedules by name."""
+        """Returns some schedules by name, which have not much more than PAGE_BYTES together."""
         redis = self.scripts.redis
         with translated():
             behind = b"(" + member_of(after) if after else "-"
@@ -128,13 +131,16 @@ class ScheduleStore:
         wanted = {self.scripts.keys.schedule(name): "hash" for name in names}
         with self.scripts.quarantining(wanted), redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
+                pipeline.hstrlen(key, "spec")
+            fitting = max(1, sum(size <= PAGE_BYTES for size in accumulate(pipeline.execute())))
+            for key in list(wanted)[:fitting]:
                 pipeline.hgetall(key)
             records = pipeline.execute()
-        read = {name: _read(record) for name, record in zip(names, records, strict=True)}
+        read = {name: _read(record) for name, record in zip(names, records, strict=False)}
         return SchedulePage(
             items=[item for item in read.values() if item],
             unreadable=[name for name, item in read.items() if item is None],
-            after=encode_cursor(raw(found[limit - 1]), b"\xff") if len(found) > limit else None,
+            after=encode_cursor(raw(found[len(read) - 1]), b"\xff") if len(found) > len(read) > 0 else None,
         )
 
     def runs(self, names: Sequence[str]) -> list[list[Run]]:

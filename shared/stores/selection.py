@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import BoundedSemaphore
 
 from taskqueue.shared.domain.task import TaskSummary
+from taskqueue.shared.errors import TooManyAtOnce
 from taskqueue.shared.stores.batches import Batches
 from taskqueue.shared.stores.tasks import Filter, Records
 
@@ -20,6 +23,24 @@ class Source:
 
     wanted: Filter = field(default_factory=Filter)
     batch_id: str | None = None
+
+
+class Room:
+    """Bounds how many readings of many tasks are in progress: each holds megabytes."""
+
+    def __init__(self, most: int, what: str) -> None:
+        self.refusal = f"{most} {what} are being read, the maximum: try again later"
+        self.places = BoundedSemaphore(most)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Raises TooManyAtOnce."""
+        if not self.places.acquire(blocking=False):
+            raise TooManyAtOnce(self.refusal)
+        try:
+            yield
+        finally:
+            self.places.release()
 
 
 class Selection:

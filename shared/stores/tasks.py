@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 LOOK_AT = 1000
 """Tasks that one page may examine while it filters: about 3 ms of Redis, whatever the number stored."""
+READ_AT_ONCE = 50
+READ_BYTES = 1 << 20
+"""Stored data of many tasks that is read at a time. Parsed, it can take thirty times as much memory."""
 MOST_DELIVERIES = 20
 """Deliveries that are shown with the task that they report."""
 
@@ -127,6 +131,13 @@ class Reading:
     size: int
 
 
+class Unread(Enum):
+    """Why the data of a task is not read: it is too large, or it is a payload or cannot be read."""
+
+    LARGE = "large"
+    NOTHING = "nothing"
+
+
 class Records:
     """The stored tasks."""
 
@@ -170,14 +181,20 @@ class Records:
         return read_detail(task_id, {text(name): raw(value) for name, value in fields.items()}, result)
 
     def read_many(self, ids: Sequence[str]) -> dict[str, Reading]:
-        """Returns tasks with everything on record, in one step; unknown ids are omitted, corrupt records marked.
+        """Returns tasks with everything on record; unknown ids are omitted, corrupt records marked."""
+        return {task_id: found for task_id, found in self.read_each(ids) if found}
+
+    def read_each(self, ids: Sequence[str]) -> Iterator[tuple[str, Reading | None]]:
+        """Yields tasks with everything on record, some megabytes in a step; None for unknown ids.
 
         Of payloads they have the references.
         """
-        with translated():
-            rows = self.scripts.call("read", *ids)
-        found = zip(ids, rows, strict=True)
-        return {task_id: _reading(task_id, *row) for task_id, row in found if row[0] != []}
+        while ids:
+            with translated():
+                rows = self.scripts.call("read", *ids[:READ_AT_ONCE])
+            for task_id, row in zip(ids, rows, strict=False):
+                yield task_id, _reading(task_id, *row) if row[0] != [] else None
+            ids = ids[len(rows) :]
 
     def discard(self, task_id: str) -> bool:
         """Removes a corrupt record; returns whether there was one."""
@@ -196,27 +213,42 @@ class Records:
         found = zip(ids, rows, strict=True)
         return [read_summary(each, row) for each, row in found if not row or any(row)]
 
-    def small_data(self, tasks: Sequence[TaskSummary], most: int) -> dict[str, Any]:
-        """Returns the data of those of these tasks whose stored data has at most `most` bytes, by task."""
-        known = [each for each in tasks if not each.corrupt and not each.archived]
+    def small_data(
+        self, tasks: Sequence[TaskSummary], most: int, *, deleted: bool = False
+    ) -> Iterator[tuple[TaskSummary, Any]]:
+        """Yields tasks with the data of those whose stored data has at most `most` bytes, else with an `Unread`.
+
+        At most READ_BYTES of it are in memory at a time.
+        """
+        key = self.keys.deleted if deleted else self.keys.rq_job
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
-            for each in known:
-                pipeline.hstrlen(self.keys.rq_job(each.id), "data")
+            for each in tasks:
+                pipeline.hstrlen(key(each.id), "data")
             # A Redis user with the rights of an earlier version may not ask; lists then have no previews.
-            sizes = pipeline.execute(raise_on_error=False) if known else []
-            small = [
-                each for each, size in zip(known, sizes, strict=True) if isinstance(size, int) and 0 < size <= most
-            ]
-            for each in small:
-                pipeline.hget(self.keys.rq_job(each.id), "data")
-            stored = pipeline.execute(raise_on_error=False) if small else []
-        found = {}
-        for each, value in zip(small, stored, strict=True):
+            sizes = pipeline.execute(raise_on_error=False) if tasks else []
+        part, held = list[TaskSummary](), 0
+        for each, size in zip(tasks, sizes, strict=True):
+            if isinstance(size, int) and 0 < size <= most and not each.archived:
+                part, held = [*part, each], held + size
+            else:
+                yield each, Unread.LARGE if isinstance(size, int) and size > most else Unread.NOTHING
+            if held > READ_BYTES:
+                yield from self._data(part, key)
+                part, held = [], 0
+        yield from self._data(part, key)
+
+    def _data(self, tasks: Sequence[TaskSummary], key: Callable[[str], str]) -> Iterator[tuple[TaskSummary, Any]]:
+        with translated(), self.redis.pipeline(transaction=False) as pipeline:
+            for each in tasks:
+                pipeline.hget(key(each.id), "data")
+            stored = pipeline.execute(raise_on_error=False) if tasks else []
+        for each, value in zip(tasks, stored, strict=True):
+            found: Any = Unread.NOTHING
             with suppress(*UNREADABLE, CorruptRecord):
                 data = task_data.decode(each.type, raw(value))
                 if not isinstance(data, PayloadReference):
-                    found[each.id] = load_anything(data)
-        return found
+                    found = load_anything(data)
+            yield each, found
 
     def deliveries(self, found: TaskDetail) -> list[TaskSummary]:
         """Returns the deliveries of this task's end, the latest first, at most the last twenty."""

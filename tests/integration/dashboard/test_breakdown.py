@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flask.testing import FlaskClient
@@ -11,6 +13,7 @@ from flask.testing import FlaskClient
 from taskqueue.gateway.app import create_app
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.errors import TooManyAtOnce
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import breakdown, selection
 from taskqueue.shared.stores.batches import Batches
@@ -153,3 +156,48 @@ def test_corrupt_tasks_have_no_values(system: System, breakdowns: Breakdowns) ->
 )
 def test_values_are_scalars(data: object, path: str, values: list[str]) -> None:
     assert values_at(data, path.split(".")) == values
+
+
+def test_large_data_is_left_out_and_memory_bounded(system: System, breakdowns: Breakdowns, browser: Browser) -> None:
+    plain = [json.dumps({"customer": "ann", "n": [{}] * 15_000, "at": at}) for at in range(60)]
+    system.submit_many([("any", each) for each in plain])
+    for _ in range(20):
+        system.submit("any", json.dumps({"customer": "bob", "text": "x" * 1_000_000}))
+    tracemalloc.start()
+    found = breakdowns.read(Source())
+    page = browser.text("/breakdown")
+    suggested = browser.get("/suggestions?q=data.cu").json
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.tasks, found.large, found.complete) == (60, 20, True)
+    assert found.fields["customer"].top() == [("ann", 60)]
+    assert "20 tasks with more than 64 kB are not counted" in page
+    assert suggested
+    assert peak < 30 << 20, "the data has 23 MB, and takes sixty times as much where all is parsed"
+
+
+def test_a_breakdown_ends_at_its_number_of_values(
+    system: System, breakdowns: Breakdowns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breakdown, "MOST_VALUES", 500)
+    lists = [json.dumps({"items": [f"{at}-{each}" for each in range(100)]}) for at in range(20)]
+    system.submit_many([("any", each) for each in lists])
+    found = breakdowns.read(Source())
+    assert len(found.fields["items"].counts) == 600
+    assert not found.complete
+
+
+def test_one_breakdown_is_read_at_a_time_and_few_wait(
+    system: System, breakdowns: Breakdowns, http: FlaskClient, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        with breakdown._TURN:
+            waiting = [pool.submit(breakdowns.read, Source()) for _ in range(breakdown.MOST_WAITING)]
+            wait_until(lambda: not breakdowns.room.places._value, "all wait")
+            with pytest.raises(TooManyAtOnce):
+                breakdowns.read(Source())
+        assert [each.result().complete for each in waiting] == [True] * breakdown.MOST_WAITING
+    monkeypatch.setattr("threading.BoundedSemaphore.acquire", lambda *_, **__: False)
+    answer = http.get("/breakdown")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+    assert browser.get("/breakdown").status_code == 503

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from taskqueue.dashboard.queries import PREVIEWED
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from taskqueue.shared.stores.tasks import Unread
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -32,7 +33,8 @@ def test_a_row_does_not_read_large_data(browser: Browser, system: System) -> Non
     page = browser.text("/tasks")
     assert "shown: never" not in page
     context = browser.app.extensions["page_context"]
-    assert context.stores.tasks.small_data(context.queries.snapshot().recent, PREVIEWED) == {}
+    [(_, data)] = context.stores.tasks.small_data(context.queries.snapshot().recent, PREVIEWED)
+    assert data is Unread.LARGE
 
 
 def test_data_that_cannot_be_read_is_left_out(browser: Browser, system: System) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -162,6 +163,30 @@ def test_the_tasks_are_bounded_in_size(make_gateway: MakeGateway, monkeypatch: p
     many = {"type": "process", "data": [{"$from": "id"}] * 101}
     detail = problem(create(gateway, {"type": "process"}, many), 422, "invalid-request")["detail"]
     assert "has 101 values of the earlier task, at most 100 are allowed" in detail
+
+
+def test_memory_is_bounded_where_the_earlier_tasks_are_large(gateway: Gateway) -> None:
+    for _ in range(30):
+        gateway.submit(data={"n": 1, "text": "x" * 1_000_000})
+    tracemalloc.start()
+    answer = create(gateway, {"type": "process"}, {"type": "process", "data": {"$from": "data.n"}})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.json["accepted"] == 30
+    assert peak < 20 << 20, "the earlier tasks have 30 MB"
+    many = {"type": "process", "data": [{"$from": "data"}] * 9}
+    for _ in range(20):
+        gateway.submit(data=[[]] * 9_000, tags=["values"])
+    refused = problem(create(gateway, {"tag": "values"}, many), 422, "invalid-request")
+    assert "more than 64 MiB of memory" in refused["detail"]
+
+
+def test_few_are_carried_out_at_a_time(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered(gateway)
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.BoundedSemaphore.acquire", lambda *_, **__: False)
+        problem(create(gateway, RENDERED, PUBLISH), 429, "asked-too-often")
+    assert create(gateway, RENDERED, PUBLISH).status_code == 202
 
 
 def test_it_needs_the_right_to_read(make_gateway: MakeGateway) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -94,6 +95,18 @@ def test_a_forgotten_task_is_shown_as_it_was(archive: Archive, records: AllRecor
     assert records.read_many([task, "unknown"])[task].detail.summary.archived
     with pytest.raises(TaskNotFound):
         records.get("unknown")
+
+
+def test_a_list_holds_few_records_in_memory(archive: Archive, records: AllRecords) -> None:
+    for _ in range(24):
+        archive.end(meta={"traceparent": "x" * 1_000_000})
+    forget(archive, 24)
+    for wanted in (COMPLETED, replace(COMPLETED, error="none has one"), replace(COMPLETED, submitted_by="ann")):
+        tracemalloc.start()
+        all_pages(records, wanted, 50)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 20 << 20, "the records have 24 MB"
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])

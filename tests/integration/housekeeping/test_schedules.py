@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -296,6 +297,15 @@ def test_pages_are_by_name(machine: Machine) -> None:
     page = schedule_store.page(3)
     assert ([item.schedule.name for item in page.items], page.after) == (["a", "b", "c"], "c")
     assert [item.schedule.name for item in schedule_store.page(3, "c").items] == ["d"]
+
+
+def test_a_page_ends_where_its_schedules_become_large(machine: Machine) -> None:
+    schedule_store = ScheduleStore(machine.scripts)
+    for name in "abcdef":
+        schedule_store.put(schedule(name, data=json.dumps("x" * 1_000_000)))
+    page = schedule_store.page(50)
+    assert ([item.schedule.name for item in page.items], page.after) == (["a", "b", "c", "d"], "d")
+    assert [item.schedule.name for item in schedule_store.page(50, "d").items] == ["e", "f"]
 
 
 def test_the_list_of_due_times_is_rebuilt_when_it_was_deleted(machine: Machine) -> None:

@@ -1,7 +1,7 @@
 -- @include _prelude
 -- Reads tasks with everything on record; changes nothing.
 -- ARGV: now (not used), then the ids.
--- Returns per task {its record as alternating names and values (or "" when the key holds none), its result for RQ ("" when
+-- Returns per task, until they have MOST_BYTES together, {its record as alternating names and values (or "" when the key holds none), its result for RQ ("" when
 --   it has none), how many tasks of its queue are before it (-1 unless pending), its fingerprint as a dead letter ("")}.
 local function value_of(entry, wanted)
   for at = 1, #entry, 2 do
@@ -23,6 +23,12 @@ local function read(id)
     redis.call('HGET', keys.FAILURE_GROUP_OF, id) or ''}
 end
 
-local answer = {}
-for at = 2, #ARGV do answer[#answer + 1] = read(ARGV[at]) end
+local MOST_BYTES = 4 * 1024 * 1024
+local answer, bytes = {}, 0
+for at = 2, #ARGV do
+  local found = read(ARGV[at])
+  answer[#answer + 1], bytes = found, bytes + #found[2]
+  for _, part in ipairs(found[1] ~= '' and found[1] or {}) do bytes = bytes + #part end
+  if bytes > MOST_BYTES then break end
+end
 return answer
