@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import decimal
+import faulthandler
 import hashlib
 import importlib
 import inspect
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -266,6 +268,10 @@ LEAVE_BEHIND: dict[str, Callable[[], object]] = {
     "stdout": lambda: setattr(sys, "stdout", io.StringIO()),
     "loop": lambda: asyncio.get_event_loop().close(),
     "context": lambda: decimal.getcontext().__setattr__("prec", 3),
+    "profiler": lambda: (signal.signal(signal.SIGPROF, print), signal.setitimer(signal.ITIMER_PROF, 0.01)),
+    "watchdog": lambda: faulthandler.dump_traceback_later(0.05, exit=True),
+    "faulthandler": lambda: faulthandler.register(TIME_LIMIT_SIGNAL, file=2),
+    "warnings": lambda: warnings.simplefilter("error"),
     # These cost their executor.
     "closed stdout": lambda: sys.stdout.close(),  # noqa: PLW0108  # the one of that moment
     "no stdout": lambda: os.close(1),
@@ -293,6 +299,7 @@ def surroundings(seconds: float = 0.0) -> list[str]:
     time.sleep(seconds)
     print("printed", flush=True)
     log.warning("logged")
+    warnings.warn("warned", DeprecationWarning, stacklevel=1)
     files = [f"{(about := os.fstat(number)).st_dev}:{about.st_ino}" for number in range(3)]
     root = logging.getLogger()
     found = [

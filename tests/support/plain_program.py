@@ -81,6 +81,7 @@ def state() -> dict[str, str]:
         "locale": locale.setlocale(locale.LC_ALL),
         "sockets": socket.getdefaulttimeout(),
         "threads": threading.stack_size(),
+        "start method": multiprocessing.get_start_method(allow_none=True),
         "time zone": time.tzname,
         "policy": type(asyncio.get_event_loop_policy()),
         "affinity": os.sched_getaffinity(0),

@@ -20,6 +20,7 @@ from taskqueue.shared.failpoints import failpoint
 from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.attempt import Attempt, Attempts
 from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, begun, new_loop
+from taskqueue.worker.executors.interpreter_state import clear_thread_locals
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
@@ -64,6 +65,7 @@ class Running:
         "result",
         "task",
         "thread",
+        "thread_cleared",
         "thread_of_hooks",
         "timer",
     )
@@ -88,6 +90,7 @@ class Running:
         """How the handler ended, while the hooks that follow it run: nothing that they do changes that."""
         self.task: asyncio.Task[None] | None = None
         self.thread = 0
+        self.thread_cleared = False
         self.thread_of_hooks: ThreadPoolExecutor | None = None
         """The one thread in which its hooks and its handler run, if they are plain functions."""
         self.timer: asyncio.TimerHandle | None = None
@@ -104,6 +107,9 @@ class Running:
 
     def call_in_thread(self, known: BaseException | None, function: Callable[..., Any], *arguments: object) -> Any:
         """Runs a function in this thread, where `interrupt` can reach it; `known` is the interruption so far."""
+        if not self.thread_cleared:
+            self.thread_cleared = True
+            clear_thread_locals()
         self.thread = threading.get_ident()
         try:
             if self.interruption is not None and self.interruption is not known:

@@ -7,14 +7,17 @@ import threading
 from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
 
+from taskqueue.worker.executors import interpreter_state
 from taskqueue.worker.executors.children import Children
-from taskqueue.worker.executors.process_state import Change, ProcessState
+from taskqueue.worker.executors.process_state import Change, Group, ProcessState
 
 QUICK_US = 100
 """Microseconds of run time until the quick check is due, which takes four; an executor that is idle for a millisecond
 checks earlier."""
 THOROUGH_US = 1000
 """The same for the thorough check, which takes ten."""
+RARE_US = 20_000
+"""The same for the state of the interpreter, which takes eighty."""
 _MOST_REPORTED = 1000
 _MOST_NAMES = 10
 
@@ -30,10 +33,11 @@ class Leftovers:
         self._report = tell
         self._own_threads = own_threads
         self._state = ProcessState()
+        self._interpreter = Group(interpreter_state.properties())
         self._children = Children()
         self._threads = set(threading.enumerate())
         self._thread_count = thread_count()
-        self._ran_us = self._ran_quick_us = 0
+        self._ran_us = self._ran_quick_us = self._ran_rare_us = 0
         self._unchecked: dict[str, None] = {}
         self._reported: set[tuple[str, str]] = set()
 
@@ -48,7 +52,7 @@ class Leftovers:
 
     def fit_when_idle(self) -> bool:
         """Returns the same after the deferred checks."""
-        return not self._unchecked or (self._fit_quickly() and self._fit_thoroughly())
+        return not self._unchecked or (self._fit_quickly() and self._fit_thoroughly(and_rarely=True))
 
     def _fit_quickly(self) -> bool:
         self._ran_quick_us = 0
@@ -58,13 +62,17 @@ class Leftovers:
     def _handlers(self) -> str:
         return " or ".join(sorted(self._unchecked)[:_MOST_NAMES])
 
-    def _fit_thoroughly(self) -> bool:
+    def _fit_thoroughly(self, and_rarely: bool = False) -> bool:
         handlers = self._handlers()
-        self._unchecked.clear()
+        self._ran_rare_us += self._ran_us
         self._ran_us = 0
         self._look_at_threads(handlers)
         self._end_children(handlers)
         changes = self._state.slow.restore()
+        if and_rarely or self._ran_rare_us >= RARE_US:
+            self._ran_rare_us = 0
+            self._unchecked.clear()
+            changes += self._interpreter.restore()
         return not changes or self._all_undone(handlers, changes)
 
     def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _locale  # what `locale` and `signal` wrap: the same answers in a fraction of the time
 import _signal  # type: ignore[import-not-found]
 import asyncio
+import faulthandler
 import gc
 import locale
 import logging
@@ -24,15 +25,13 @@ _OUR_SIGNALS: list[int] = [
     signal.SIGUSR2,
     signal.SIGTERM,
     signal.SIGINT,
+    signal.SIGHUP,
     signal.SIGALRM,
     signal.SIGCHLD,
 ]
 _SIGNALS = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
-_LIMITS = {
-    name: number
-    for name in ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_NPROC")
-    if (number := getattr(resource, name, None)) is not None
-}
+_LIMITS = {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class Property:
 
     name: str
     read: Callable[[], Any]
-    restore: Callable[[Any], str | None]
+    restore: Callable[[Any], object]
     usual: bool = False
     original: Any = field(init=False)
 
@@ -58,7 +57,7 @@ class Property:
             undone = bool(self.read() == self.original)
         except Exception:  # not permitted, no longer there, or an object of the handler's that cannot be compared
             return self.name, False
-        return f"{self.name} ({parts})" if parts else self.name, undone
+        return f"{self.name} ({parts})" if parts and isinstance(parts, str) else self.name, undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,9 @@ def _quick() -> list[Property]:
     umask = os.umask(0o77)
     os.umask(umask)
     return [
-        Property("an alarm", _alarm_is_set, _stop_alarm),
+        Property("an alarm", _alarm_is_set, _stop_alarms),
+        # Whether it is set cannot be asked for.
+        Property("a time-out of faulthandler", faulthandler.cancel_dump_traceback_later, lambda original: None),
         Property("signal handlers", _handlers(_OUR_SIGNALS), partial(_restore_signals, _OUR_SIGNALS)),
         _environment(),
         Property("the time zone", lambda: time.tzname, lambda original: time.tzset()),  # by then TZ is as it was
@@ -137,21 +138,33 @@ def _quick() -> list[Property]:
 
 def _slow() -> list[Property]:
     return [
+        Property(
+            "signals of faulthandler", lambda: [*map(faulthandler.unregister, _OUR_SIGNALS)], lambda original: None
+        ),
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
         Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _restore_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
         Property("resource limits", lambda: [*map(resource.getrlimit, _LIMITS.values())], _restore_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _restore_priority),
+        Property("the user", lambda: (os.getresuid(), os.getresgid(), os.getgroups()), lambda original: None),
+        *_affinity(),
         Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))], lambda original: None),
     ]
 
 
+def _affinity() -> list[Property]:
+    if not hasattr(os, "sched_getaffinity"):  # outside of Linux
+        return []
+    return [Property("the processors", partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0))]
+
+
 def _alarm_is_set() -> bool:
-    return bool(_signal.getitimer(signal.ITIMER_REAL)[0])
+    return any(_signal.getitimer(each)[0] for each in _TIMERS)
 
 
-def _stop_alarm(original: bool) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def _stop_alarms(original: bool) -> None:
+    for each in _TIMERS:
+        signal.setitimer(each, 0)
 
 
 def _handlers(numbers: list[int]) -> Callable[[], list[Any]]:

@@ -45,7 +45,7 @@ def test_a_handler_and_its_children_have_what_a_plain_program_has(system: System
     )
     plain = json.loads(done.stdout)
     for kind in ("plain", "threaded", "async"):
-        for _ in range(1):
+        for _ in range(2):
             ended = system.ended(system.submit(f"everything-{kind}", "{}"), 60)
             result = ended.result
             assert isinstance(result, dict), ended.attempts

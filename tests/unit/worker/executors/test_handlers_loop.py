@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from taskqueue.worker.executors.coroutines import CoroutineRunner
 from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
+
+Value = TypeVar("Value")
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def loop() -> Iterator[HandlersLoop]:
     loop.close()
 
 
-async def attempt(body: Any) -> Any:
+async def attempt(body: Callable[[], Awaitable[Value]]) -> Value:
     begun.set(Begun())
     return await body()
 
@@ -48,7 +50,7 @@ def test_a_default_executor_and_a_task_factory_belong_to_the_attempt_that_sets_t
     async def change() -> str:
         own = asyncio.get_running_loop()
         own.set_default_executor(ThreadPoolExecutor(1, "mine"))
-        own.set_task_factory(factory)  # type: ignore[arg-type]
+        own.set_task_factory(factory)
         await asyncio.create_task(asyncio.sleep(0))
         return await asyncio.to_thread(lambda: threading.current_thread().name)
 

@@ -1,0 +1,194 @@
+"""What a handler changed in the interpreter is found and undone."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import decimal
+import faulthandler
+import gc
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import ssl
+import sys
+import threading
+import time
+import tracemalloc
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+from taskqueue.worker.executors import interpreter_state
+from taskqueue.worker.executors.process_state import Group, ProcessState
+
+own = threading.local()
+
+
+def _shut_up() -> None:
+    warnings.simplefilter("error")
+    warnings.filters = []
+
+
+def _change_loggers() -> None:
+    for name in ("asyncio", "made.by.a.handler"):
+        logger = logging.getLogger(name)
+        logger.setLevel(50)
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+
+
+def _loggers() -> list[object]:
+    loggers = map(logging.getLogger, ("asyncio", "made.by.a.handler"))
+    return [(each.level, each.handlers[:], each.propagate, each.isEnabledFor(20)) for each in loggers]
+
+
+class Finder:
+    @staticmethod
+    def find_spec(*about: object) -> None:
+        return None
+
+
+def _set(where: Any, name: str, value: object) -> Callable[[], None]:
+    return lambda: setattr(where, name, value)
+
+
+CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    "time.time": (_set(time, "time", int), lambda: time.time),
+    "an unchecked certificate": (
+        _set(ssl, "_create_default_https_context", ssl._create_unverified_context),
+        lambda: ssl._create_default_https_context,
+    ),
+    "a builtin": (_set(sys.modules["builtins"], "shout", print), lambda: "shout" in vars(sys.modules["builtins"])),
+    "an opener": (
+        lambda: urllib.request.install_opener(urllib.request.build_opener()),
+        lambda: vars(urllib.request)["_opener"],
+    ),
+    "sys.excepthook": (_set(sys, "excepthook", print), lambda: sys.excepthook),
+    "sys.tracebacklimit": (_set(sys, "tracebacklimit", 0), lambda: hasattr(sys, "tracebacklimit")),
+    "threading.excepthook": (_set(threading, "excepthook", print), lambda: threading.excepthook),
+    "threading.settrace": (lambda: threading.settrace(print), threading.gettrace),
+    "warnings": (_shut_up, lambda: [id(warnings.filters), *warnings.filters]),
+    "sys.path": (lambda: sys.path.insert(0, "/elsewhere"), lambda: sys.path[:]),
+    "sys.meta_path": (lambda: sys.meta_path.insert(0, Finder), lambda: sys.meta_path[:]),
+    "gc callbacks": (lambda: gc.callbacks.append(print), lambda: gc.callbacks[:]),
+    "gc thresholds": (lambda: gc.set_threshold(1, 1, 1), gc.get_threshold),
+    "switch interval": (lambda: sys.setswitchinterval(5), sys.getswitchinterval),
+    "digits": (lambda: sys.set_int_max_str_digits(640), sys.get_int_max_str_digits),
+    "stack size": (lambda: threading.stack_size(65536), threading.stack_size),
+    "csv": (lambda: csv.field_size_limit(10), csv.field_size_limit),
+    "tracemalloc": (tracemalloc.start, tracemalloc.is_tracing),
+    "policy": (lambda: asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy()), asyncio.get_event_loop_policy),
+    "start method": (
+        lambda: multiprocessing.set_start_method("spawn", force=True),
+        lambda: multiprocessing.get_start_method(allow_none=True),
+    ),
+    "decimal template": (_set(decimal.DefaultContext, "prec", 3), lambda: decimal.DefaultContext.prec),
+    "shared decimal context": (
+        lambda: copy_context().run(lambda: setattr(decimal.getcontext(), "prec", 3)),
+        lambda: decimal.getcontext().prec,
+    ),
+    "loggers": (_change_loggers, _loggers),
+    "thread-local": (_set(own, "tenant", "acme"), lambda: vars(own).copy()),
+}
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers() -> Iterator[None]:
+    before = random.getstate()
+    yield
+    random.setstate(before)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_is_undone(what: str) -> None:
+    decimal.getcontext()
+    multiprocessing.set_start_method(None, force=True)
+    interpreter_state._own_thread_locals.cache_clear()
+    change, look = CHANGES[what]
+    group = Group(interpreter_state.properties())
+    before = look()
+    assert group.restore() == []
+    try:
+        change()
+        assert look() != before
+    finally:
+        changes = group.restore()
+    assert look() == before
+    assert all(each.undone for each in changes)
+    assert group.restore() == []
+
+
+def test_a_finder_of_a_package_that_was_imported_since_stays() -> None:
+    group = Group(interpreter_state.properties())
+    later: Any = type("Later", (Finder,), {"__module__": "imported.by.a.handler"})
+    sys.meta_path.append(later)
+    try:
+        assert group.restore() == []
+        assert later in sys.meta_path
+    finally:
+        sys.meta_path.remove(later)
+
+
+def test_what_replaces_half_a_module_costs_the_executor() -> None:
+    group = Group(interpreter_state.properties())
+    before = dict(vars(time))
+    try:
+        vars(time).update({f"patched_{number}": number for number in range(50)})
+        [change] = group.restore()
+        assert (change.name, change.undone) == ("a changed module time", False)
+    finally:
+        vars(time).clear()
+        vars(time).update(before)
+
+
+def test_numbers_that_a_handler_seeded_are_random_again() -> None:
+    group = Group(interpreter_state.properties())
+    random.seed(1)
+    group.restore()
+    seen = random.random()
+    random.seed(1)
+    assert random.random() != seen
+
+
+@pytest.mark.parametrize("timer", ["ITIMER_VIRTUAL", "ITIMER_PROF"])
+def test_timers_of_processor_time_are_stopped(timer: str) -> None:
+    time_limit_of_the_test = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        state = ProcessState()
+        signal.setitimer(getattr(signal, timer), 60)
+        [change] = state.quick.restore()
+        assert (change.name, change.undone) == ("an alarm", True)
+        assert signal.getitimer(getattr(signal, timer))[0] == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *time_limit_of_the_test)
+
+
+def test_a_signal_that_faulthandler_took_is_the_executors_again() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    try:
+        state = ProcessState()
+        faulthandler.register(signal.SIGUSR1, file=2)
+        [change] = state.slow.restore()
+        assert (change.name, change.undone) == ("signals of faulthandler", True)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert seen == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_processors_are_given_back() -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("one processor")
+    state = ProcessState()
+    os.sched_setaffinity(0, {min(before)})
+    [change] = state.slow.restore()
+    assert (change.undone, os.sched_getaffinity(0)) == (True, before)
