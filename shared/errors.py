@@ -106,6 +106,10 @@ class LeaseEnded(TaskQueueError):
     """The lease of this attempt has ended, or another attempt of the task holds one."""
 
 
+class StepsLost(TaskQueueError):
+    """Redis has lost steps that it had confirmed to this attempt: it was killed, or a replica took over."""
+
+
 class TooManySteps(TaskQueueError):
     """A task has more steps, or more bytes of them, than are stored."""
 

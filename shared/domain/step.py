@@ -54,7 +54,7 @@ class Step:
     by: str = ""
 
 
-_IN_ORDER = b',"in_order":true'
+_PLACE = re.compile(rb',"place":(\d+),"value":')
 
 
 def encode_step(
@@ -65,19 +65,21 @@ def encode_step(
     started_us: int,
     ended_us: int = 0,
     tries: int = 1,
-    in_order: bool = False,
+    place: int | None = None,
 ) -> bytes:
     """Returns the record of a step; `value` is JSON. The scripts read the kind, so it is the first member.
 
-    `in_order` says that the steps behind it can begin only after it has ended.
+    A step has a `place`, the number of those before it, if those behind it can begin only after it has ended.
     """
     head = f'{{"kind":"{kind}","attempt":{attempt},"started_at":{started_us},"ended_at":{ended_us},"tries":{tries}'
-    return head.encode() + (_IN_ORDER if in_order else b"") + b',"value":' + value + b"}"
+    at = b"" if place is None else b',"place":%d' % place
+    return head.encode() + at + b',"value":' + value + b"}"
 
 
-def is_in_order(record: bytes) -> bool:
-    """Returns whether the record of a step says that it is in order."""
-    return _IN_ORDER in record[: record.find(b',"value":')]
+def place_of(record: bytes) -> int | None:
+    """Returns the place that the record of a step has; None for one that is not in order."""
+    found = _PLACE.search(record, 0, record.find(b',"value":') + 9)
+    return int(found[1]) if found else None
 
 
 def read_step(name: str, record: bytes) -> Step:

@@ -12,6 +12,7 @@ from taskqueue.shared.errors import (
     IllegalTransition,
     LeaseEnded,
     QueueFull,
+    StepsLost,
     TaskNotFound,
     TooManyChildren,
     TooManySteps,
@@ -52,7 +53,7 @@ class Steps(Protocol):
     """Where the steps of one task are stored."""
 
     def load(self) -> StoredSteps:
-        """Returns the stored steps. Raises LeaseEnded and StoreUnavailable."""
+        """Returns the stored steps. Raises LeaseEnded and StoreUnavailable; all others raise StepsLost too."""
         ...
 
     def save(self, name: str, record: bytes) -> bytes:
@@ -90,7 +91,11 @@ class Steps(Protocol):
 
 
 class RedisSteps:
-    """Steps in the record of a task, for the attempt with this lease token."""
+    """Steps in the record of a task, for the attempt with this lease token.
+
+    Each write says what the attempt knows to be stored. A Redis that has less refuses it: what is stored behind a hole
+    would take the next attempt for a change of the code.
+    """
 
     def __init__(
         self,
@@ -113,12 +118,16 @@ class RedisSteps:
         self.token = token
         self.most = most
         self.most_bytes = most_bytes
+        self._known = 0
+        """Reads and writes of the steps that Redis has confirmed."""
+        self._last = ""
 
     def load(self) -> StoredSteps:
         with translated():
-            now, *found = self.scripts.call("step_load", self.task_id, self.token)
+            now, *found = self.scripts.call_answered("step_load", self.task_id, self.token)
         if not found:
             raise LeaseEnded(id=self.task_id)
+        self._known = int(found[0])
         return StoredSteps(
             int(now), {text(name): record for name, record in zip(found[1::2], found[2::2], strict=True)}
         )
@@ -133,33 +142,33 @@ class RedisSteps:
     def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
         with translated():
             call = task_data.encode(task_type, data.decode())
-            if not self.scripts.call("steps_restart", self.task_id, self.token, call, *signals):
-                raise LeaseEnded(id=self.task_id)
+            self._confirmed(*self.scripts.call("steps_restart", self.task_id, self.token, call, self._known, *signals))
 
     def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
         with translated():
             said = self.scripts.call(
-                "output_append", self.task_id, self.token, attempt, number, chunk, self.most_output
+                "output_append", *(self.task_id, self.token, attempt, number, chunk, self.most_output), *self._position
             )
-        if said == b"lost":
-            raise LeaseEnded(id=self.task_id)
-        return bool(said == b"stored")
+        self._confirmed(*said)
+        return bool(said[0] == b"stored")
 
     def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
         return self._preparation.prepare(tasks, traceparent)
 
     def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
         arguments = [argument for child in children for argument in child]
-        step = (self.task_id, self.token, name, record, self.most, self.most_bytes, self.pin)
+        bounds = self._preparation.bounds()
         with translated():
-            said, value = self.scripts.call("children_start", *step, group, self._preparation.bounds(), *arguments)
+            reply = self.scripts.call_answered("children_start", *self._step(name, record), group, bounds, *arguments)
+        said, value, *_ = reply
         if said == b"fan-out":
             raise too_many_children(int(value) + len(children))
         if said == b"full":
             raise QueueFull(f"queue {text(value)} is full: it takes no {len(children)} more tasks")
         if said == b"queues":
             raise QueueFull(f"queue {text(value)} does not exist, and there are as many queues as MAX_QUEUES allows")
-        return self._saved(name, said, value if said != b"stored" else record)[1]
+        self._saved(name, *reply)
+        return value if said == b"found" else record
 
     @property
     def _preparation(self) -> Preparation:
@@ -169,14 +178,26 @@ class RedisSteps:
 
     def _save(self, name: str, record: bytes) -> tuple[bytes, bytes]:
         with translated():
-            said, value = self.scripts.call(
-                "step_save", self.task_id, self.token, name, record, self.most, self.most_bytes, self.pin
-            )
-        return self._saved(name, said, value)
+            reply = self.scripts.call_answered("step_save", *self._step(name, record))
+        return self._saved(name, *reply)
 
-    def _saved(self, name: str, said: bytes, value: bytes) -> tuple[bytes, bytes]:
+    def _step(self, name: str, record: bytes) -> tuple[Argument, ...]:
+        own = (self.task_id, self.token, name, record, self.most, self.most_bytes, self.pin)
+        return (*own, *self._position)
+
+    @property
+    def _position(self) -> tuple[int, str]:
+        return self._known, self._last
+
+    def _confirmed(self, said: bytes, known: int = 0) -> None:
         if said == b"lost":
             raise LeaseEnded(id=self.task_id)
+        if said == b"behind":
+            raise StepsLost
+        self._known = max(self._known, known)
+
+    def _saved(self, name: str, said: bytes, value: bytes, known: int = 0) -> tuple[bytes, bytes]:
+        self._confirmed(said, known)
         if said == b"many":
             raise too_many(self.most)
         if said == b"large":
@@ -185,7 +206,8 @@ class RedisSteps:
                 f"{self.most_bytes} are allowed: store large results elsewhere and return their location, split the "
                 "task, or raise MAX_STEPS_BYTES"
             )
-        return bytes(said), bytes(value)
+        self._last = name
+        return said, value
 
 
 def too_many(most: int) -> TooManySteps:

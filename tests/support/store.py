@@ -40,10 +40,10 @@ class Store:
         reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
         return [row[0].decode() for row in reply[3]]
 
-    def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0) -> int:
+    def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0, result: str | bytes = NULL) -> int:
         record = '{"outcome":"completed"}'
         error = "" if kind == "completed" else '{"type":"E","message":"m"}'
-        [answer] = self.scripts.call("report", "w", task_id, token, *ENDS[kind], delay, record, error, NULL)
+        [answer] = self.scripts.call("report", "w", task_id, token, *ENDS[kind], delay, record, error, result)
         return int(answer)
 
     def extend(self, task_id: str, token: str = "t1", begun: str = "0") -> int:

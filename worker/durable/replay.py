@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
 from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.step import SIGNAL, STEP_NAME, Step, StepKind, encode_step, is_in_order, read_step
-from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StoreUnavailable
+from taskqueue.shared.domain.step import SIGNAL, STEP_NAME, Step, StepKind, encode_step, place_of, read_step
+from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StepsLost, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
-from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost, WorkflowChanged
+from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost, TaskSuspended, WorkflowChanged
 
 if TYPE_CHECKING:
     from taskqueue.shared.redis.scripts import Scripts
@@ -47,7 +47,8 @@ class Replay:
     That does not hold for steps in tasks or threads that it starts, inside of a resumable loop, and behind a step whose
     error the handler has caught: the next attempt, or the retry of a dead letter, may not come to them.
 
-    While Redis is away it waits: the worker ends the attempt when its lease cannot be kept.
+    While Redis is away it waits: the worker ends the attempt when its lease cannot be kept. When Redis is back without
+    what it had confirmed, the attempt ends as interrupted, and the next one begins with the steps that are left.
     """
 
     def __init__(
@@ -76,8 +77,11 @@ class Replay:
         self._code = getattr(handler.function, "__code__", None)
         self._ahead: set[str] = set()
         """Stored steps in order that this attempt has not come to."""
-        self._in_order: set[str] = set()
-        """Steps of this attempt that are in order."""
+        self._places: set[int] = set()
+        """The places of stored steps. Signals have none: they may come before their turn."""
+        self._in_order: dict[str, int] = {}
+        """Steps of this attempt that are in order, with their places."""
+        self._passed = 0
         self.open_loops = 0
         self.has_failed = False
         """Whether a step of this attempt has raised an error, which its handler may have caught."""
@@ -101,9 +105,13 @@ class Replay:
             records = self._load() if self._records is None else self._records
             record = records.get(name)
             if not out_of_order and not self.open_loops and self.is_called_by_handler():
+                place = self._passed if record is None else place_of(record)
                 if record is None and self._ahead:
-                    raise self._changed(name, records)
-                self._in_order.add(name)
+                    if place in self._places:
+                        raise self._changed(name, records)
+                    log.warning("Redis has lost step %s, which others follow: it runs again", name)
+                self._in_order[name] = self._passed
+                self._passed += place is not None and not name.startswith(SIGNAL)
             self._ahead.discard(name)
             self._names.add(name)
         return self._read(name, record) if record is not None else None
@@ -111,7 +119,9 @@ class Replay:
     def _load(self) -> dict[str, bytes]:
         stored = self._call(self.steps.load)
         self._records = dict(stored.records)
-        self._ahead = {each for each, record in self._records.items() if is_in_order(record)}
+        places = {each: place for each, record in self._records.items() if (place := place_of(record)) is not None}
+        self._ahead = set(places)
+        self._places = {place for each, place in places.items() if not each.startswith(SIGNAL)}
         self._clock_offset_us = stored.now_us - monotonic_us()
         return self._records
 
@@ -202,7 +212,7 @@ class Replay:
             started_us=started_us,
             ended_us=ended_us,
             tries=tries,
-            in_order=name in self._in_order and not self.has_failed,
+            place=None if self.has_failed else self._in_order.get(name),
         )
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -213,6 +223,9 @@ class Replay:
                     return function()
             except LeaseEnded as error:
                 raise LeaseLost(str(error)) from error
+            except StepsLost as error:
+                message = "Redis has lost a step or output of this attempt, which runs again"
+                raise TaskSuspended(message, self.now_us(), "") from error
             except StoreUnavailable as error:
                 if self.recorder.ended:
                     raise LeaseLost("the attempt has ended") from error
@@ -263,4 +276,5 @@ def _scripts(partition: int) -> Scripts:
     from taskqueue.shared.redis.client import connect
     from taskqueue.shared.redis.scripts import Scripts
 
-    return Scripts(connect(load().partitions[partition].store_url, name="steps"))
+    settings = load().partitions[partition]
+    return Scripts(connect(settings.store_url, name="steps"), confirm_writes=settings.confirm_writes)

@@ -370,7 +370,7 @@ class Life(RuleBasedStateMachine):
         self.save_step(task_id, token, name, "result")
 
     def save_step(self, task_id: str, token: str, name: str, kind: str) -> None:
-        said, _ = self.scripts.call("step_save", task_id, token, name, step(kind), 100, 10_000, "")
+        said, *_ = self.scripts.call("step_save", task_id, token, name, step(kind), 100, 10_000, "")
         assert said.decode() == self.model.save_step(task_id, token, name, kind)
 
     @precondition(lambda self: self.handed_out)
@@ -420,7 +420,7 @@ class Life(RuleBasedStateMachine):
         new = [self.new(queue, delay, None) for _ in range(count)]
         arguments = [part for each in new for part in submit_arguments(self.as_submitted(each))]
         bounds = Queues(self.scripts, dict.fromkeys(CONFIGURED, 1), 0, MOST_QUEUES).bounds
-        begun = (task_id, token, "g", step("result"), 100, 10_000, "", "g", bounds)
+        begun = (task_id, token, "g", step("result"), 100, 10_000, "", 0, "", "g", bounds)
         for _ in range(2):
             said = self.scripts.call("children_start", *begun, *arguments)[0].decode()
             assert said == self.model.start_children(task_id, token, "g", new)
@@ -431,8 +431,8 @@ class Life(RuleBasedStateMachine):
         task_id, token, _ = self.holder(pick)
         names = ["go"] if read else []
         for _ in range(1 + again):
-            done = self.scripts.call("steps_restart", task_id, token, "[]", *names)
-            assert bool(done) == self.model.restart(task_id, token, names)
+            said = self.scripts.call("steps_restart", task_id, token, "[]", 0, *names)
+            assert (said[0] == b"stored") == self.model.restart(task_id, token, names)
 
     @precondition(lambda self: self.handed_out)
     @rule(pick=any_task, begun=st.booleans())

@@ -291,7 +291,7 @@ def test_schedules_and_running_tasks_of_a_draining_partition_go_on(routed: Route
     set_states(routed, 1, "draining")
     assert store.claim() == [parent]
     child = submit_arguments(NewTask(id=new_task_id(), type="noop", data="null", queue="normal"))
-    steps = (parent, "t1", "g", '{"kind":"result"}', 100, 10_000, "", "g", "0")
+    steps = (parent, "t1", "g", '{"kind":"result"}', 100, 10_000, "", 0, "", "g", "0")
     assert scripts.call("children_start", *steps, *child)[0] == b"stored"
     clock.advance(timedelta(seconds=61))
     fired = Fired()

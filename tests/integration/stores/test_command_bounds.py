@@ -261,7 +261,7 @@ def children_with_all_that_a_child_can_have(store: Store) -> tuple[Any, ...]:
     [(task, token)] = claimed(store, 1)
     new = [noop(tags=TAGS, webhook=HOOK, limit_key="k", fair_key=f"t{at}") for at in range(250)]
     children = [part for child in new for part in submit_arguments(child)]
-    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "", "pages", "0", *children)
+    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "", 0, "", "pages", "0", *children)
 
 
 @worst("submit_outbox", 6000)
@@ -707,7 +707,7 @@ def a_task_with_unread_signals_and_children(store: Store) -> tuple[Any, ...]:
     parents = json.dumps([[f"task-{number}", "end", "pages"] for number in range(1000)])
     store.redis.hset(keys.rq_job(task_id), mapping=signals)
     store.redis.hset(keys.rq_job(task_id), "parents", parents)
-    return (task_id, token, "[]")
+    return (task_id, token, "[]", 0)
 
 
 # --- scripts that do one thing, whatever there is ---

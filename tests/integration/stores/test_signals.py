@@ -153,7 +153,7 @@ def test_signals_are_bounded_as_steps_are(store: Store, task: str) -> None:
     send(store, task, "x" * 100)
     found: dict[bytes, bytes] = store.redis.hgetall(keys.rq_job(task))  # type: ignore[assignment]
     sizes = [len(value) for name, value in found.items() if name.startswith(b"step:")]
-    assert found[b"steps"] == b"%d %d" % (len(sizes), sum(sizes))
+    assert found[b"steps"].startswith(b"%d %d " % (len(sizes), sum(sizes)))
     assert len(sizes) == 2
 
 

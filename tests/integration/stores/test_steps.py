@@ -135,7 +135,7 @@ def test_a_checkpoint_replaces_only_the_one_before(store: Store, task: str) -> N
     assert stored.checkpoint("loop", checkpoint(b"1")) is False
     assert stored.checkpoint("loop", checkpoint(b"22")) is False
     assert stored.load().records == {"loop": checkpoint(b"22")}
-    assert store.redis.hget(keys.rq_job(task), "steps") == f"1 {len(checkpoint(b'22'))}".encode()
+    assert (store.redis.hget(keys.rq_job(task), "steps") or b"").split()[:2] == [b"1", b"%d" % len(checkpoint(b"22"))]
     assert stored.save("loop", record(b"1")) == checkpoint(b"22")
     assert stored.save("a", record(b"1")) == record(b"1")
     stored.checkpoint("a", checkpoint(b"1"))

@@ -50,6 +50,6 @@ def test_children_run_on_by_themselves(system: System) -> None:
     assert redis.hget(record, "data") == b"old"
     for _ in range(2):
         RedisSteps(system.scripts, "t", "new", most=1, most_bytes=1).restart("rounds", b"1", [])
-        assert redis.hkeys(record) == [b"state", b"token", b"parents", b"data"]
+        assert redis.hkeys(record) == [b"state", b"token", b"parents", b"steps", b"data"]
         assert redis.hget(record, "parents") == b'[["p","success"]]'
         assert [redis.zcard(keys.children(each)) for each in ("p", "c")] == [1, 0]

@@ -257,7 +257,7 @@ def test_a_task_that_begins_anew_is_pinned_no_more(store: Store) -> None:
     task = pinned_task(store)
     assert claim(store, "1") == [task]
     token = text(store.redis.hget(keys.rq_job(task), "token"))
-    assert store.scripts.call("steps_restart", task, token, "[]") == 1
+    assert store.scripts.call("steps_restart", task, token, "[]", 0)[0] == b"stored"
     assert store.records.get(task).pinned_to is None
 
 

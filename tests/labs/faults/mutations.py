@@ -913,7 +913,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a step that is stored again over its first result",
         STEPS,
         "shared/redis/lua/steps/step_save.lua",
-        "if before and not replaces then return {'found', before} end\n",
+        "if before and not replaces then return {'found', before, writes} end\n",
         "",
         _tests("integration/stores/test_steps", "test_a_step_is_stored_once"),
     ),
@@ -924,6 +924,14 @@ MUTATIONS: Sequence[Mutation] = (
         "if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end\n",
         "if not t or t.state ~= 'running' then return {'lost', ''} end\n",
         _tests("integration/stores/test_steps", "test_a_lost_lease_can_neither_read_nor_write"),
+    ),
+    Mutation(
+        "a step that is stored behind one that Redis has lost",
+        STEPS,
+        "shared/redis/lua/steps/step_save.lua",
+        "if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end\n",
+        "",
+        _tests("integration/worker/test_lost_steps", "test_a_signal_that_comes_after_a_loss_does_not_hide_it"),
     ),
     Mutation(
         "a signal that wakes no task",

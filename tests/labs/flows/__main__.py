@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 
+from tests.labs.flows import killed_redis
 from tests.labs.flows.laboratory import Fault, Laboratory, Report, double_faults, single_faults
 from tests.labs.flows.waiting import measure
 
@@ -25,6 +26,10 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.labs.flows", description=__doc__)
     parser.add_argument("--waiting", type=int, default=0, help="measure so many waiting flows instead")
+    parser.add_argument(
+        "--killed-redis", type=int, default=0, help="instead run 30 flows so often while Redis is killed"
+    )
+    parser.add_argument("--fsync", type=float, default=0.4, help="seconds that an fsync of that Redis takes (0.4)")
     parser.add_argument("--double", type=int, default=500, help="random pairs of faults (default: 500)")
     parser.add_argument("--most", type=int, default=0, help="at most so many of the single faults, at random (0: all)")
     parser.add_argument("--seed", type=int, default=1, help="of the pairs")
@@ -35,6 +40,8 @@ def main() -> int:
         print(measure(options.waiting))
         return 0
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # everything that was started ends with us
+    if options.killed_redis:
+        return _kill_redis(options.killed_redis, options.fsync, options.longest)
     dice, begun = random.Random(options.seed), time.monotonic()
     singles = single_faults()
     plans = [*(dice.sample(singles, options.most) if options.most else singles), *double_faults(options.double, dice)]
@@ -43,6 +50,18 @@ def main() -> int:
         report = reduce(Report.__add__, threads.map(partial(run, longest=options.longest), lanes), Report())
     print(f"seed {options.seed}, {time.monotonic() - begun:.0f} s: {report}")
     return 1 if report.findings else 0
+
+
+def _kill_redis(runs: int, fsync: float, longest: float) -> int:
+    findings = 0
+    for at in range(1, runs + 1):
+        begun = time.monotonic()
+        about, *found = killed_redis.run(30, fsync, longest)
+        print(
+            f"run {at}, {time.monotonic() - begun:.0f} s: {about}; {len(found)} findings", *found, sep="\n", flush=True
+        )
+        findings += len(found)
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
--- @include _prelude _webhooks _relations _limits _types _worker_queues
+-- @include _prelude _webhooks _relations _limits _types _worker_queues _steps
 -- @step cancel submit
 -- Stores the children of a running task together with the step that starts them, once, if the attempt still holds the
 -- lease. The task has them among its parents, each with the name of its group: when it waits for a group (`report.lua`),
 -- it runs again at the end of the last of them. Their records are kept until the task has ended, and a cancel of the task
 -- cancels them.
--- ARGV: the eight of `step_save.lua`, group, bounds, then nine per child as `submit.lua` takes them.
+-- ARGV: the ten of `step_save.lua`, group, bounds, then nine per child as `submit.lua` takes them.
 -- Returns what `step_save.lua` returns, or, when nothing was stored: "fan-out" and how many children and parents the task
 --   has, "full" or "queues" and the queue that takes no more tasks, or that would be one too many.
-local id, token, field, value, group, bounds = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5], ARGV[9], ARGV[10]
-local FIRST, EACH, MOST = 11, 9, 1000
-local t = record(id, 'token', 'state', 'steps', 'parents', 'refused', field)
+local id, token, field, value, group, bounds = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5], ARGV[11], ARGV[12]
+local FIRST, EACH, MOST = 13, 9, 1000
+local t = record(id, 'token', 'state', 'steps', 'parents', 'refused', field, 'step:' .. ARGV[10])
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end
-if t[field] then return {'found', t[field]} end
-local there, bytes = string.match(t.steps or '', '^(%d+) (%d+)$')
-there, bytes = tonumber(there) or 0, (tonumber(bytes) or 0) + #value
+if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end
+local there, bytes, writes = steps_of(t.steps)
+if t[field] then return {'found', t[field], writes} end
+bytes = bytes + #value
 if there >= tonumber(ARGV[6]) then return {'many', num(there)} end
 if bytes > tonumber(ARGV[7]) then return {'large', num(bytes)} end
 
@@ -36,6 +37,6 @@ end
 submit(arguments)
 pin(id, t.refused, ARGV[8])
 for at = FIRST, #ARGV, EACH do add_child(id, ARGV[at], 0) end
-redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(there + 1) .. ' ' .. num(bytes),
+redis.call('HSET', keys.rq_job(id), field, value, 'steps', steps_as(there + 1, bytes, writes + 1),
   'relations', '1', 'parents', cjson.encode(parents), 'spawned', '1')
-return {'stored', ''}
+return {'stored', '', writes + 1}

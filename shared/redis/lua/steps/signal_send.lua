@@ -1,4 +1,4 @@
--- @include _prelude _webhooks _relations
+-- @include _prelude _webhooks _relations _steps
 -- Stores a signal with its task, once, and runs the task if it waits for that.
 -- ARGV: now, id, name, sender (JSON), data (JSON), how many steps and how many bytes of them a task may have.
 -- Returns the state found ("" for unknown) and what happened: "stored", also for the same data sent again; "ended" (the
@@ -17,10 +17,10 @@ if ENDED[t.state] then return {t.state, 'ended'} end
 if there and string.sub(there, 1, 14) ~= '{"kind":"wait"' then return {t.state, 'late'} end
 local value = '{"kind":"signal","attempt":0,"started_at":' .. NOW .. ',"ended_at":' .. NOW .. ',"tries":0,"by":' .. ARGV[4] ..
   ',' .. tail
-local steps, bytes = string.match(t.steps or '', '^(%d+) (%d+)$')
-steps, bytes = (tonumber(steps) or 0) + (there and 0 or 1), (tonumber(bytes) or 0) + #value - #(there or '')
+local steps, bytes, writes = steps_of(t.steps)
+steps, bytes = steps + (there and 0 or 1), bytes + #value - #(there or '')
 if steps > tonumber(ARGV[6]) then return {t.state, 'many'} end
 if bytes > tonumber(ARGV[7]) then return {t.state, 'large'} end
-redis.call('HSET', keys.rq_job(id), field, value, 'steps', num(steps) .. ' ' .. num(bytes))
+redis.call('HSET', keys.rq_job(id), field, value, 'steps', steps_as(steps, bytes, writes))
 if t.state == 'scheduled' and t.awaits == 'signal ' .. ARGV[3] then run_now_one(id) end
 return {t.state, 'stored'}

@@ -1,12 +1,12 @@
--- @include _prelude
+-- @include _prelude _steps
 -- Reads the stored steps of a running task, for the attempt that holds its lease.
 -- A sleep is over in the attempt after the one that began it, also when the task was run early by request.
 -- Errors of steps, and time-outs of waits, count until the task is requeued as a dead letter, which removes `step_errors`.
--- ARGV: now, id, token. Returns {now}, without more when the lease was lost, else followed by 1 and alternating names
---   of steps and their records.
+-- ARGV: now, id, token. Returns {now}, without more when the lease was lost, else followed by how many reads and
+--   writes of its steps the task has, this one among them, and alternating names of steps and their records.
 write_even_when_full()
 local id, token = ARGV[2], ARGV[3]
-local t = record(id, 'token', 'state', 'step_errors', 'awaits')
+local t = record(id, 'token', 'state', 'step_errors', 'awaits', 'steps')
 if not t or t.token ~= token or t.state ~= 'running' then return {NOW} end
 if t.awaits then
   local field = 'step:' .. (string.match(t.awaits, '^sleep (.*)$') or '')
@@ -14,7 +14,9 @@ if t.awaits then
   if over == 1 then redis.call('HSET', keys.rq_job(id), field, sleep) end
   redis.call('HDEL', keys.rq_job(id), 'awaits')
 end
-local answer, fields, again = {NOW, 1}, {}, {}
+local steps, bytes, writes = steps_of(t.steps)
+redis.call('HSET', keys.rq_job(id), 'steps', steps_as(steps, bytes, writes + 1))
+local answer, fields, again = {NOW, writes + 1}, {}, {}
 for _, field in ipairs(redis.call('HKEYS', keys.rq_job(id))) do
   if string.sub(field, 1, 5) == 'step:' then fields[#fields + 1] = field end
 end

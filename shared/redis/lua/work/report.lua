@@ -8,7 +8,8 @@
 --   failed: to the dead letters (rq_result: the traceback for RQ);
 --   cancelled (pending if the request for it was withdrawn since);
 --   scheduled, for an interrupted attempt whose handler sleeps: in place of a delay comes the instant when the task runs
---   again; rq_result: what it waits for, "sleep NAME" or "signal NAME"; pending if that signal has come meanwhile;
+--   again; rq_result: what it waits for, "sleep NAME" or "signal NAME"; pending if that signal has come meanwhile, or if
+--   Redis has lost that step;
 --   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
 --   it brings the time when the task was enqueued; rq_result: "" or a new number for the record, such as losses:4. With
 --   losses the workers of the task were stopped soon after it began: from the fourth time in a row on it is delayed.
@@ -86,9 +87,9 @@ function become.scheduled(id, queue, attempt, about, awaits, _, due, expires_at)
     transition(id, 'running', 'blocked', queue, nil, 'awaits', awaits)
     return 'blocked'
   end
-  local signal = string.match(awaits, '^signal (.*)$')
-  local step = signal and redis.call('HGET', keys.rq_job(id), 'step:signal:' .. signal)
-  if awaits == '' or group or (step and not string.find(step, '^{"kind":"wait"')) then
+  local kind, name = string.match(awaits, '^(%l+) (.*)$')
+  local step = kind and not group and redis.call('HGET', keys.rq_job(id), 'step:' .. (kind == 'signal' and 'signal:' or '') .. name)
+  if not step or (kind == 'signal' and not string.find(step, '^{"kind":"wait"')) then
     transition(id, 'running', 'pending', queue, NOW, 'token', '')
     return 'pending'
   end
