@@ -12,7 +12,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from taskqueue.shared.errors import TaskQueueError
-from taskqueue.worker.handlers.hooks import Hook, describe
+from taskqueue.worker.handlers.errors import describe
+from taskqueue.worker.handlers.hooks import Hook
 from taskqueue.worker.handlers.registry import HandlerError
 
 log = logging.getLogger(__name__)

@@ -51,9 +51,9 @@ def class_name(value: object) -> str:
     return str(_NAME.__get__(type(value)))
 
 
-def traits(error: BaseException, message: str, runners: Collection[str]) -> Mapping[str, str]:
+def traits(raised: TracebackType | None, message: str, runners: Collection[str]) -> Mapping[str, str]:
     """Returns what the report of a final failure has besides the error's class and message."""
-    return {"place": place(error.__traceback__, runners), "pattern": pattern(message)}
+    return {"place": place(raised, runners), "pattern": pattern(message)}
 
 
 def _function(frame: TracebackType) -> str:

@@ -119,6 +119,10 @@ class RetryRules:
             raise ValueError(f"it returned {str(chosen)[:40]}: return seconds from 0 to {_MOST:g}, or None to give up")
         return timedelta(seconds=chosen)
 
+    def names(self, error: BaseException) -> bool:
+        """Returns whether there is a rule for an error like this."""
+        return not self.rules.keys().isdisjoint(type(error).__mro__)
+
     def chooses(self, error: BaseException) -> bool:
         """Returns whether a function decides."""
         return callable(self._rule(error))

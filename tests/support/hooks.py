@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import threading
@@ -30,6 +31,21 @@ from taskqueue import (
 
 log = logging.getLogger(__name__)
 KINDS = ("plain", "thread", "coroutine")
+ENDS: dict[str, type[BaseException]] = {
+    "stop": StopIteration,
+    "stop-async": StopAsyncIteration,
+    "generator-exit": GeneratorExit,
+    "keyboard": KeyboardInterrupt,
+    "cancelled": asyncio.CancelledError,
+    "future": concurrent.futures.CancelledError,
+}
+"""Errors that a future, a coroutine or a program takes for something else."""
+RAISED: dict[str, BaseException | type[BaseException]] = {
+    **ENDS,
+    "raise": ValueError("no connection"),
+    "exit": SystemExit(3),
+    "give-up": GiveUp("not today"),
+}
 trail: ContextVar[tuple[str, ...]] = ContextVar("trail", default=())
 thread: ContextVar[int] = ContextVar("thread", default=0)
 
@@ -47,16 +63,12 @@ def _note(line: str) -> None:
 
 def _misbehave(stage: str, of: CurrentTask) -> None:
     wrong = of.type.rpartition(f".{stage}.")[2]
-    if wrong == "raise":
-        raise ValueError("no connection")
-    if wrong == "exit":
-        raise SystemExit(3)
     if wrong == "crash":
         os._exit(4)
     if wrong == "hang":
         time.sleep(3600)
-    if wrong == "give-up":
-        raise GiveUp("not today")
+    if wrong in RAISED:
+        raise RAISED[wrong]
     if wrong == "later" and of.attempt == 1:
         raise RetryLater(0)
     if wrong == "slow":
@@ -143,7 +155,7 @@ def _handle(fail: str = "", seconds: float = 0) -> list[str]:
     if seconds:
         time.sleep(seconds)
     if fail:
-        raise RuntimeError(fail)
+        raise ENDS[fail] if fail in ENDS else RuntimeError(fail)
     if thread.get() and current_task().type == "thread":
         _go(f"same thread: {thread.get() == threading.get_ident()}")
     return list(trail.get())
@@ -167,6 +179,7 @@ def _register() -> None:
         "deaf",
         "cancel",
         "block",
+        *ENDS,
     )
     for end in ("", *(f".{stage}.{wrong}" for stage in ("before", "after") for wrong in wrongs)):
         for kind in KINDS:

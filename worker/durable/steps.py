@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
+from taskqueue.shared.domain.failure_fingerprint import class_name
 from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
 from taskqueue.shared.domain.task import new_task_id
 from taskqueue.worker.durable.replay import ON_STACK
+from taskqueue.worker.handlers import errors
 from taskqueue.worker.handlers.context import current, current_task
+from taskqueue.worker.handlers.errors import is_a
 from taskqueue.worker.handlers.signals import GiveUp, RetryLater, StepFailed
 
 if TYPE_CHECKING:
@@ -188,6 +191,7 @@ class _Call:
         self.retries = retries
         self.retry_delay = retry_delay
         self.give_up_on = give_up_on
+        self.caught: tuple[type[Exception], ...] = (Exception, *give_up_on)
         self.out_of_order = out_of_order
         self.tries = 1
 
@@ -200,9 +204,9 @@ class _Call:
         while True:
             try:
                 value = self.function()
-            except self.give_up_on as error:
-                _fail(self._save_error(replay, error, started_us))
-            except Exception as error:
+            except self.caught as error:
+                if is_a(self._cause(error), self.give_up_on):
+                    _fail(self._save_error(replay, error, started_us))
                 pause = self._pause(replay, error)
                 if pause is None:
                     raise
@@ -221,9 +225,9 @@ class _Call:
         while True:
             try:
                 value = await _result(self.function())
-            except self.give_up_on as error:
-                _fail(await in_thread(self._save_error, replay, error, started_us))
-            except Exception as error:
+            except self.caught as error:
+                if is_a(self._cause(error), self.give_up_on):
+                    _fail(await in_thread(self._save_error, replay, error, started_us))
                 pause = self._pause(replay, error)
                 if pause is None:
                     raise
@@ -232,17 +236,22 @@ class _Call:
                 save = replay.save
                 return _value(await in_thread(save, self.name, StepKind.RESULT, value, started_us, self.tries))
 
+    def _cause(self, error: Exception) -> BaseException:
+        """Returns the error of a group that decides, or the error itself."""
+        final = (*_FINAL, *self.give_up_on)
+        return errors.decisive(error, lambda each: errors.FINAL if is_a(each, final) else errors.OTHER)
+
     def _save_error(self, replay: Replay, error: Exception, started_us: int) -> Step:
-        about = {"type": type(error).__name__, "message": str(error)[:_LONGEST_MESSAGE]}
+        about = {"type": class_name(self._cause(error)), "message": errors.message(error)[:_LONGEST_MESSAGE]}
         return replay.save(self.name, StepKind.ERROR, about, started_us, self.tries)
 
     def _pause(self, replay: Replay, error: Exception) -> float | None:
         """Returns the seconds until the next call; None after the last one."""
-        if self.tries > self.retries or isinstance(error, _FINAL):
+        if self.tries > self.retries or is_a(self._cause(error), _FINAL):
             replay.has_failed = True
             return None
         pause = min(_LONGEST_PAUSE, self.retry_delay * 2 ** (self.tries - 1))
-        log.warning("step %s failed, calling it again in %g s: %s: %s", self.name, pause, type(error).__name__, error)
+        log.warning("step %s failed, calling it again in %g s: %s", self.name, pause, errors.describe(error))
         self.tries += 1
         return float(pause)
 

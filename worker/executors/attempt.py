@@ -30,6 +30,7 @@ from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.executors.tracing import AttemptSpans
 from taskqueue.worker.handlers import locking
 from taskqueue.worker.handlers.context import CurrentTask, current
+from taskqueue.worker.handlers.errors import is_error
 from taskqueue.worker.handlers.hooks import COMPLETED, HOOKS, AttemptOutcome
 from taskqueue.worker.handlers.parent_results import NONE, read_parent_results
 
@@ -212,7 +213,7 @@ class Attempt:
 
     def judged(self, result: bytes | BaseException) -> AttemptOutcome:
         """Decides how the attempt ended, for its hooks. Nothing that happens later changes that."""
-        if isinstance(result, bytes):
+        if not is_error(result):
             return COMPLETED
         self.judgement = self._judge(result)
         return AttemptOutcome.after(result, *self.judgement)
@@ -243,10 +244,11 @@ class Attempt:
             self.recorder.lines,
         )
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
-        if isinstance(result, bytes):
+        if not is_error(result):
             return outcomes.completed(assignment.number, record, result, run_us, self.recorder.job_end)
-        version = self.attempts.version_of(self.handler) if self.handler and isinstance(result, InvalidData) else ""
-        return outcomes.failed(assignment, result, record, run_us, self.judgement or self._judge(result), version)
+        judgement = self.judgement or self._judge(result)
+        version = self.attempts.version_of(self.handler) if self.handler and type(result) is InvalidData else ""
+        return outcomes.failed(assignment, result, record, run_us, judgement, version)
 
 
 def traceparent_of_current_task() -> str | None:

@@ -26,6 +26,7 @@ from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
 from taskqueue.worker.handlers import hooks
 from taskqueue.worker.handlers.context import current_task
+from taskqueue.worker.handlers.errors import decisive, is_a, is_error, leaves, traceback_of
 from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Running:
         "interruption",
         "lock",
         "on_loop",
+        "raised",
         "result",
         "task",
         "thread",
@@ -86,6 +88,8 @@ class Running:
         """Whether its outcome is being sent: nothing may interrupt that."""
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
+        self.raised: BaseException | None = None
+        """What its function raised in a thread: a coroutine makes a RuntimeError of StopIteration."""
         self.result: bytes | BaseException | None = None
         """How the handler ended, while the hooks that follow it run: nothing that they do changes that."""
         self.task: asyncio.Task[None] | None = None
@@ -105,8 +109,13 @@ class Running:
             elif self.task is not None and self.begun:
                 self.task.cancel()
 
-    def call_in_thread(self, known: BaseException | None, function: Callable[..., Any], *arguments: object) -> Any:
-        """Runs a function in this thread, where `interrupt` can reach it; `known` is the interruption so far."""
+    def call_in_thread(
+        self, known: BaseException | None, function: Callable[..., Any], *arguments: object
+    ) -> tuple[Any, BaseException | None]:
+        """Runs a function in this thread, where `interrupt` can reach it; `known` is the interruption so far.
+
+        Returns what it returns and what it raises: a future takes no StopIteration, and changes some other errors.
+        """
         if not self.thread_cleared:
             self.thread_cleared = True
             clear_thread_locals()
@@ -114,7 +123,9 @@ class Running:
         try:
             if self.interruption is not None and self.interruption is not known:
                 raise self.interruption
-            return function(*arguments)
+            return function(*arguments), None
+        except BaseException as error:
+            return None, error
         finally:
             with self.lock:
                 _raise_in(self.thread, None)  # nothing is raised in the next attempt of this thread
@@ -249,10 +260,14 @@ class ConcurrentExecutor:
         except BaseException as error:  # a handler may raise SystemExit, KeyboardInterrupt or its own BaseException
             if running.closing:
                 return
+            if type(error) is RuntimeError and error.__cause__ is running.raised is not None:
+                error = running.raised
+            running.raised = None
             result = _judged(error, running.interruption)
         if attempt.hooked:
             await self._run_last_hooks(running, result)
-        self._end(running, result)
+        if not running.closing:
+            self._end(running, result)
 
     async def _run_handler(self, running: Running) -> Any:
         attempt = running.attempt
@@ -265,7 +280,7 @@ class ConcurrentExecutor:
         running.ending = True
         begun.set(None)
         if os.getpid() != self.pid:
-            os._exit(0 if isinstance(result, bytes) else 1)
+            os._exit(1 if is_error(result) else 0)
         self._finish(running, result)
 
     async def _run_after_hooks(self, running: Running) -> Any:
@@ -293,11 +308,13 @@ class ConcurrentExecutor:
         if os.getpid() != self.pid:
             return  # a handler forked this process
         running.result = result
-        interrupted = isinstance(result, WorkerStops | LoopBlocked)
+        interrupted = type(result) in (WorkerStops, LoopBlocked)
         outcome = hooks.INTERRUPTED if interrupted else running.attempt.judged(result)
         for hook in hooks.HOOKS.at_end(outcome):
             with hook.guarded():
                 await self._call_hook(running, hook, current_task(), outcome)
+            if running.closing:
+                return
 
     async def _call_hook(self, running: Running, hook: Hook, *arguments: object) -> None:
         """Runs a hook: a coroutine on the loop, a plain function, which may wait, in the thread of the attempt."""
@@ -312,12 +329,13 @@ class ConcurrentExecutor:
         """Runs a function that waits in a thread; the attempt ends when the function does."""
         call = partial(running.call_in_thread, running.interruption, function, *arguments)
         future = self.loop.run_in_executor(self._threads_for(running), copy_context().run, call)
-        while True:
-            try:
-                return await asyncio.shield(future)
-            except asyncio.CancelledError:
-                if future.done():
-                    raise
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(future)
+        value, running.raised = future.result()
+        if running.raised is not None:
+            raise running.raised
+        return value
 
     def _threads_for(self, running: Running) -> ThreadPoolExecutor:
         """Returns the threads for an attempt: with hooks only one, which its hooks and its handler share."""
@@ -341,9 +359,9 @@ class ConcurrentExecutor:
         if running.timer is not None:
             running.timer.cancel()
         number = attempt.assignment.number
-        if isinstance(result, WorkerStops):
+        if type(result) is WorkerStops:
             self._post((ipc.STOPPED, number))
-        elif isinstance(result, LoopBlocked):
+        elif type(result) is LoopBlocked:
             self._post((ipc.FREED, number))
             self.attempts.report_leftovers(
                 attempt.name, "work cut off because it blocked the event loop", logging.INFO, ends=True
@@ -492,11 +510,11 @@ def _judged(error: BaseException, interruption: BaseException | None) -> BaseExc
     """Returns what ended an attempt: its interruption where the error only carried it out."""
     if isinstance(interruption, WorkerStops):
         return interruption  # whatever the handler made of it: the attempt runs again at no cost
-    if isinstance(error, BaseExceptionGroup) and (blocked := error.subgroup(LoopBlocked)):
-        return LoopBlocked(*blocked.exceptions[:1])
-    if interruption is None or not isinstance(error, asyncio.CancelledError | type(interruption)):
+    if blocked := next((each for each in leaves(error) if type(each) is LoopBlocked), None):
+        return blocked
+    if interruption is None or not is_a(decisive(error), (asyncio.CancelledError, type(interruption))):
         return error
-    return interruption.with_traceback(error.__traceback__)
+    return interruption.with_traceback(traceback_of(error))
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

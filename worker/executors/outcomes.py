@@ -26,7 +26,8 @@ from taskqueue.shared.domain.task import SUSPENDED, Outcome, TaskState
 from taskqueue.shared.errors import CorruptRecord, InvalidJSON, TooManyChildren, TooManySteps
 from taskqueue.shared.redis.client import text
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers import errors, registry
+from taskqueue.worker.handlers.errors import describe, is_a
 from taskqueue.worker.handlers.registry import Handler
 from taskqueue.worker.handlers.signals import (
     ChildFailed,
@@ -44,7 +45,6 @@ from taskqueue.worker.handlers.signals import (
 log = logging.getLogger(__name__)
 
 _LONGEST_NAME = 200
-_LONGEST_MESSAGE = 2000
 _LONGEST_TRACEBACK = 8000
 _PREVIEW = 1000
 _FIELD = re.compile(r'"([^"\\]+)":')
@@ -79,12 +79,14 @@ _NULL = base64.b64encode(b"null")
 class Judgement(NamedTuple):
     """The outcome of a failed attempt, what the task becomes, and the microseconds until its next attempt.
 
-    For a task that sleeps, which becomes scheduled, `delay_us` is the instant of its next attempt.
+    For a task that sleeps, which becomes scheduled, `delay_us` is the instant of its next attempt. `cause` is the error
+    that decided: of a group, one of its errors.
     """
 
     outcome: Outcome
     state: TaskState
     delay_us: int
+    cause: BaseException
 
 
 class Outcomes:
@@ -165,12 +167,12 @@ class Outcomes:
         version: str = "",
     ) -> EndedAttempt:
         """Returns the outcome of a failed attempt; `version` is that of the type which refused the data."""
-        outcome, state, delay_us = judgement
-        if suspension := state is TaskState.SCHEDULED and TaskSuspended.of(error):
-            return self._suspended(assignment, suspension, record, run_us, judgement)
+        outcome, state, delay_us, cause = judgement
+        if state is TaskState.SCHEDULED and isinstance(cause, TaskSuspended):
+            return self._suspended(assignment, cause, record, run_us, judgement)
         about = {
-            "type": failure_fingerprint.class_name(error)[:_LONGEST_NAME],
-            "message": _message(error),
+            "type": failure_fingerprint.class_name(cause)[:_LONGEST_NAME],
+            "message": errors.message(error),
             "traceback": self._traceback(error),
         }
         # A refused attempt is stored only when no version of the type takes the data: as failed.
@@ -184,7 +186,7 @@ class Outcomes:
             state.value,
             delay_us,
             dump(history),
-            dump(self._summary(error, about, may_be_dead=state in (TaskState.FAILED, TaskState.PENDING))),
+            dump(self._summary(error, cause, about, may_be_dead=state in (TaskState.FAILED, TaskState.PENDING))),
             base64.b64encode(zlib.compress(about["traceback"].encode())),
             run_us,
             about["type"],
@@ -195,7 +197,7 @@ class Outcomes:
     def _suspended(
         assignment: Assignment, suspension: TaskSuspended, record: Mapping[str, Any], run_us: int, judgement: Judgement
     ) -> EndedAttempt:
-        outcome, state, until_us = judgement
+        outcome, state, until_us, _ = judgement
         about = {"type": SUSPENDED, "message": str(suspension)}
         history = dump({**record, "outcome": outcome, "error": about})
         awaits = suspension.awaits.encode()
@@ -203,9 +205,12 @@ class Outcomes:
             assignment.number, outcome.value, state.value, until_us, history, b"", awaits, run_us, about["type"]
         )
 
-    def _summary(self, error: BaseException, about: Mapping[str, str], may_be_dead: bool) -> dict[str, str]:
+    def _summary(
+        self, error: BaseException, cause: BaseException, about: Mapping[str, str], may_be_dead: bool
+    ) -> dict[str, str]:
         """Returns the error for the record of the task; only a dead letter needs a failure fingerprint."""
-        traits = failure_fingerprint.traits(error, about["message"], self._runners) if may_be_dead else {}
+        raised = errors.traceback_of(cause) or errors.traceback_of(error)  # in a group may be one that was only made
+        traits = failure_fingerprint.traits(raised, about["message"], self._runners) if may_be_dead else {}
         return {"type": about["type"], "message": about["message"][:300], **traits}
 
     def judge(
@@ -221,27 +226,47 @@ class Outcomes:
 
         With `refusable` an attempt that this worker cannot run at all is refused.
         """
-        if cancelled:
-            return Judgement(Outcome.CANCELLED, TaskState.CANCELLED, 0)
-        if suspension := TaskSuspended.of(error):
-            return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, suspension.until_us)
-        if refusable and isinstance(error, UnknownTaskType | InvalidData):
-            return Judgement(Outcome.REFUSED, TaskState.PENDING, 0)
-        return Judgement(_OUTCOMES.get(type(error), Outcome.FAILED), *self._next_state(assignment, handler, error))
+        cause = error
+        try:
+            cause = self._decisive(handler, error)
+            if cancelled:
+                return Judgement(Outcome.CANCELLED, TaskState.CANCELLED, 0, cause)
+            if is_a(cause, (TaskSuspended,)):
+                return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, cause.until_us, cause)  # type: ignore[attr-defined]
+            if refusable and is_a(cause, (UnknownTaskType, InvalidData)):
+                return Judgement(Outcome.REFUSED, TaskState.PENDING, 0, cause)
+            outcome = _OUTCOMES.get(type(cause), Outcome.FAILED)
+            return Judgement(outcome, *self._next_state(assignment, handler, cause), cause)
+        except BaseException as problem:  # the class of the error, or of a rule, may raise anything
+            log.error("task %s: judging its error failed, using the policy: %s", text(assignment.id), describe(problem))
+            delay = self.policy.delay(assignment.failures + 1, self.random)
+            state = TaskState.FAILED if delay is None else TaskState.RETRYING
+            return Judgement(Outcome.FAILED, state, to_us(delay or timedelta(0)), cause)
+
+    @staticmethod
+    def _decisive(handler: Handler | None, error: BaseException) -> BaseException:
+        """Returns the error of a group that decides under the rules of a handler; any other error as it is."""
+        give_up_on, rules = (handler.give_up_on, handler.rules) if handler else ((), RetryRules({}))
+
+        def weight(each: BaseException) -> int:
+            if is_a(each, (*FINAL, *give_up_on)) or rules.gives_up(each):
+                return errors.FINAL
+            return errors.NAMED if rules.names(each) else errors.OTHER
+
+        groups = [each for each in (*give_up_on, *rules.rules) if issubclass(each, BaseExceptionGroup)]
+        return errors.decisive(error, weight, groups)
 
     def _next_state(
         self, assignment: Assignment, handler: Handler | None, error: BaseException
     ) -> tuple[TaskState, int]:
         """Returns what a failed task becomes, and the delay before its next attempt in microseconds."""
-        if isinstance(error, FINAL) or (handler and isinstance(error, handler.give_up_on)):
-            return TaskState.FAILED, 0
         rules = handler.rules if handler else RetryRules({})
-        if rules.gives_up(error):
+        if is_a(error, (*FINAL, *(handler.give_up_on if handler else ()))) or rules.gives_up(error):
             return TaskState.FAILED, 0
         delay = self._policy(handler, assignment, rules.changes(error)).delay(assignment.failures + 1, self.random)
         if delay is None:
             return TaskState.FAILED, 0
-        wished = getattr(error, "delay", None) if isinstance(error, RetryLater) else None
+        wished = getattr(error, "delay", None) if is_a(error, (RetryLater,)) else None
         if isinstance(wished, timedelta):
             delay = min(wished, self.max_delay)
         elif rules.chooses(error):
@@ -255,7 +280,7 @@ class Outcomes:
         try:
             chosen = rules.pause(error, assignment.failures + 1)
         except Exception as problem:
-            log.error("task %s: retry function failed, using the policy: %r", text(assignment.id), problem)
+            log.error("task %s: retry function failed, using the policy: %s", text(assignment.id), describe(problem))
             return otherwise
         return min(chosen, self.max_delay) if chosen is not None else None
 
@@ -270,14 +295,14 @@ class Outcomes:
 
     def _traceback(self, error: BaseException) -> str:
         """Returns the end of the traceback, from the first frame of the handler."""
-        frame = error.__traceback__
+        frame = errors.traceback_of(error)
         while frame and frame.tb_frame.f_code.co_filename in self._ours:
             frame = frame.tb_next
         try:
             text = "".join(traceback.format_exception(type(error), error, frame))
         except BaseException:  # its __str__ may raise anything
-            text = f"{failure_fingerprint.class_name(error)}: {_message(error)}"
-        text = _storable(text)
+            text = describe(error)
+        text = errors.storable(text)
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
 
 
@@ -308,15 +333,3 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 def dump(value: object) -> bytes:
     return _ENCODER.encode(value).encode()
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return _storable((str(error) or failure_fingerprint.class_name(error))[:_LONGEST_MESSAGE])
-    except BaseException as broken:  # its __str__ may raise anything
-        return f"(no message, its __str__ raised: {failure_fingerprint.class_name(broken)})"
-
-
-def _storable(text: str) -> str:
-    """Returns the text with lone surrogates escaped, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, copy_context
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 from taskqueue.shared.domain.task import Outcome, TaskState
 from taskqueue.worker.handlers.context import CurrentTask
+from taskqueue.worker.handlers.errors import decisive, describe, is_a, traceback_of
 from taskqueue.worker.handlers.registry import HandlerError
 from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 
 ENDS_ATTEMPT = (GiveUp, RetryLater, TimeLimitExceeded, TaskCancelled)
 """What a `before_task` hook may raise to end the attempt; other errors are logged."""
-_LONGEST_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +32,23 @@ class AttemptOutcome:
     """How an attempt ended, for `after_task` and `on_failure` hooks.
 
     `outcome` is "completed", "failed", "timed_out" or "cancelled"; or "interrupted", when it runs again at no cost.
-    `state` is what the task becomes, "failed" for a dead letter. `error` is the exception that ended the handler.
+    `state` is what the task becomes, "failed" for a dead letter. `error` is the exception that ended the handler;
+    `cause` is the one that decided: the same, or one of the errors of an exception group.
     """
 
     outcome: Outcome
     state: TaskState
     error: BaseException | None = None
     retry_delay: timedelta | None = None
+    cause: BaseException | None = None
 
     @classmethod
-    def after(cls, error: BaseException, outcome: Outcome, state: TaskState, delay_us: int) -> AttemptOutcome:
+    def after(
+        cls, error: BaseException, outcome: Outcome, state: TaskState, delay_us: int, cause: BaseException
+    ) -> AttemptOutcome:
         """Returns the outcome of an attempt that ended with an error."""
         delay = timedelta(microseconds=delay_us) if state is TaskState.RETRYING else None
-        return cls(outcome=outcome, state=state, error=error, retry_delay=delay)
+        return cls(outcome=outcome, state=state, error=error, retry_delay=delay, cause=cause)
 
     @property
     def failed(self) -> bool:
@@ -96,9 +99,10 @@ class Hook:
         try:
             yield
         except BaseException as error:  # a hook that ends with SystemExit must not end the executor
-            if isinstance(error, (GeneratorExit, *passing)):
+            if is_a(decisive(error), passing):
                 raise
-            log.error("%s failed: %s", self, describe(error), exc_info=error)
+            exc_info = (type(error), error, traceback_of(error))
+            log.error("%s failed: %s", self, describe(error), exc_info=exc_info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +224,3 @@ def adopt(context: Context) -> None:
     for variable, value in context.items():
         if variable.get(None) is not value:
             variable.set(value)
-
-
-def describe(error: BaseException) -> str:
-    """Returns an error in one line, even if its `__str__` raises."""
-    return traceback.format_exception_only(error)[-1].strip()[:_LONGEST_TEXT]

@@ -53,17 +53,6 @@ class TaskSuspended(BaseException):
         self.until_us = until_us
         self.awaits = awaits
 
-    @staticmethod
-    def of(error: BaseException) -> TaskSuspended | None:
-        """Returns the suspension that an error is, or the first to end of a group of nothing else."""
-        if isinstance(error, TaskSuspended):
-            return error
-        if not isinstance(error, BaseExceptionGroup):
-            return None
-        found = [TaskSuspended.of(each) for each in error.exceptions]
-        suspensions = [each for each in found if each is not None]
-        return min(suspensions, key=lambda each: each.until_us) if len(suspensions) == len(found) else None
-
 
 class StepFailed(Exception):
     """Raised by a step that has ended for good with an error of its `give_up_on`, in this attempt or an earlier one.

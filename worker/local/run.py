@@ -20,6 +20,7 @@ from taskqueue.shared.submission.answers import TaskDetail
 from taskqueue.shared.submission.problems import Refused
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.handlers import registry
+from taskqueue.worker.handlers.errors import is_a, leaves
 from taskqueue.worker.handlers.registry import Handler, HandlerError
 from taskqueue.worker.local import attempts
 from taskqueue.worker.local.client import LocalClient
@@ -90,7 +91,7 @@ def _run(settings: Settings, task_type: str, data: Any, pdb: bool) -> int:
     if task.status is TaskState.COMPLETED:
         print(sanitize.plain(json.dumps(task.result, ensure_ascii=False)))
         return COMPLETED
-    if isinstance(raised.error, bdb.BdbQuit):
+    if raised.error is not None and any(is_a(each, (bdb.BdbQuit,)) for each in leaves(raised.error)):
         return INTERRUPTED
     _explain(task)
     if pdb and raised.error is not None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from taskqueue import GiveUp
 from taskqueue.shared.domain.task import Attempt, Outcome, TaskDetail, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.harness import System, running_system
-from tests.support.hooks import KINDS
+from tests.support.hooks import ENDS, KINDS
 from tests.support.least_privilege import url_of_user
 
 LIMIT = timedelta(seconds=1)
@@ -87,14 +86,14 @@ def test_failed_attempts_are_reported_with_what_follows(common: System, kind: st
     [
         ("before", "raise", "before_task hook tests.support.hooks.first failed: ValueError: no connection"),
         ("before", "exit", "before_task hook tests.support.hooks.first failed: SystemExit: 3"),
-        ("before", "cancel", "before_task hook tests.support.hooks.second failed: asyncio.exceptions.CancelledError"),
+        ("before", "cancel", "before_task hook tests.support.hooks.second failed: CancelledError"),
         ("after", "raise", "after_task hook tests.support.hooks.last_but_one failed: ValueError: no connection"),
         ("after", "exit", "after_task hook tests.support.hooks.last_but_one failed: SystemExit: 3"),
-        ("after", "cancel", "after_task hook tests.support.hooks.last failed: asyncio.exceptions.CancelledError"),
+        ("after", "cancel", "after_task hook tests.support.hooks.last failed: CancelledError"),
         (
             "after",
             "give-up",
-            f"after_task hook tests.support.hooks.last_but_one failed: {GiveUp.__module__}.GiveUp: not today",
+            "after_task hook tests.support.hooks.last_but_one failed: GiveUp: not today",
         ),
     ],
 )
@@ -107,6 +106,18 @@ def test_a_hook_that_raises_is_logged_and_changes_nothing(
     [attempt] = task.attempts
     assert error in lines(attempt)
     assert any(line.startswith("last hook after") for line in lines(attempt))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", ENDS)
+def test_what_a_future_does_not_take_ends_an_attempt_at_once(common: System, kind: str, wrong: str) -> None:
+    for stage in ("before", "after"):
+        assert [each.outcome for each in ended(common, f"{kind}.{stage}.{wrong}").attempts] == [Outcome.COMPLETED]
+    failed = ended(common, kind, data={"fail": wrong}).attempts
+    assert [each.outcome for each in failed] == [Outcome.FAILED] * 2
+    # Python makes a RuntimeError of it in a coroutine, and nowhere else.
+    expected = "RuntimeError" if (kind, wrong) == ("coroutine", "stop") else ENDS[wrong].__name__
+    assert {each.error.type for each in failed if each.error} == {expected}
 
 
 @pytest.mark.parametrize("kind", KINDS)

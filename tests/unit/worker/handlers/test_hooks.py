@@ -143,5 +143,5 @@ def test_a_function_is_registered_once() -> None:
 
 
 def test_the_delay_before_a_retry_is_known() -> None:
-    outcome = AttemptOutcome.after(ValueError(), Outcome.FAILED, TaskState.RETRYING, 1_500_000)
+    outcome = AttemptOutcome.after(ValueError(), Outcome.FAILED, TaskState.RETRYING, 1_500_000, ValueError())
     assert (outcome.failed, outcome.will_retry, outcome.retry_delay) == (True, True, timedelta(seconds=1.5))
