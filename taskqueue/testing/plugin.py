@@ -37,7 +37,9 @@ def taskqueue_eager(pytestconfig: pytest.Config) -> Iterator[LocalClient]:
 def taskqueue_worker(_taskqueue_system: SystemForTests, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client of a gateway with a worker and a housekeeper, which begins and ends each test without tasks."""
     from taskqueue import Client, use_client
+    from taskqueue.testing import django
 
+    django.check(_taskqueue_system.environment)
     monkeypatch.setenv("TASKQUEUE_URL", _taskqueue_system.url)
     monkeypatch.delenv("TASKQUEUE_API_KEY", raising=False)
     with Client() as client:
@@ -49,9 +51,10 @@ def taskqueue_worker(_taskqueue_system: SystemForTests, monkeypatch: pytest.Monk
 
 @pytest.fixture(scope="session")
 def _taskqueue_system(
-    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SystemForTests]:
     from taskqueue.shared.errors import needs
+    from taskqueue.testing import django
 
     with needs("taskqueue_worker", extra="local"):
         from taskqueue.testing.system import SystemForTests
@@ -62,5 +65,7 @@ def _taskqueue_system(
             "taskqueue_worker does not know the modules with handlers: "
             "set taskqueue_modules in the configuration of pytest, or TASK_MODULES"
         )
-    with SystemForTests(tmp_path_factory.mktemp("taskqueue"), modules) as system:
+    if environment := django.set_up(request):
+        modules = f"{django.__name__},{modules}"
+    with SystemForTests(tmp_path_factory.mktemp("taskqueue"), modules, environment) as system:
         yield system

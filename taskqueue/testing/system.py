@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -39,8 +39,9 @@ class SystemForTests:
     Start it from the main thread, as EmbeddedRedis. Raises TaskQueueError when a part does not become ready.
     """
 
-    def __init__(self, folder: Path, modules: str) -> None:
+    def __init__(self, folder: Path, modules: str, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.environment = environment or {}
         self.ports = {part: free_port() for part in _PARTS}
         self.url = f"http://{LOOPBACK}:{self.ports['gateway']}"
         self._modules = modules
@@ -88,6 +89,7 @@ class SystemForTests:
             **{variable: str(self.ports[part]) for part, variable in _PARTS.items()},
             "REDIS_URL": self._redis.url,
             "BIND_HOST": LOOPBACK,
+            **self.environment,
             "TASK_MODULES": self._modules,
             "TASKQUEUE_URL": self.url,
             "PYTHONPATH": os.pathsep.join(
