@@ -17,6 +17,7 @@ COPY shared /app/taskqueue/shared
 COPY gateway /app/taskqueue/gateway
 COPY worker /app/taskqueue/worker
 COPY dashboard /app/taskqueue/dashboard
+COPY taskqueue/django /app/taskqueue/django
 COPY taskqueue/flask /app/taskqueue/flask
 COPY taskqueue/fastapi /app/taskqueue/fastapi
 COPY taskqueue/outbox /app/taskqueue/outbox

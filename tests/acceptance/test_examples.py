@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from taskqueue.shared.http.bind import free_port
 from tests.acceptance.running import product
+from tests.deployment import compose_file
 from tests.support.harness import ROOT, wait_until
 
 EXAMPLE = "examples.distributed_queue"
@@ -103,6 +105,33 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
         }
         [receipt] = running.api.get("/tasks", params={"tag": "worker.tasks.send_receipt"}).json()["items"]
         assert (receipt["type"], receipt["queue"]) == ("django.async_task", "high")
+
+
+def test_the_shop_runs_in_an_image_of_its_own() -> None:
+    files = ["docker-compose.yml", "examples/django_shop/docker-compose.django.yml"]
+    assert f"docker compose -f {files[0]} -f {files[1]} up" in SHOP_README
+    done = compose_file.read(files, {**compose_file.PASSWORDS, "SHOP_DATABASE_PASSWORD": "for-a-test"})
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    there, base = json.loads(done.stdout)["services"], compose_file.services()
+    assert there.keys() - base.keys() == {"database", "migrate", "web"}
+    assert {name for name, each in there.items() if each.get("image") == "django-shop:local"} == {
+        "migrate",
+        "web",
+        "worker",
+    }
+    for name in ("database", "migrate", "web", "worker"):
+        for option in ("read_only", "cap_drop", "security_opt", "init"):
+            assert there[name][option] == base["worker"][option], (name, option)
+        assert name == "worker" or there[name]["networks"].keys() == {"default"}, "Redis is for the parts"
+    assert there["worker"]["environment"].items() >= there["web"]["environment"].items()
+    assert [each["host_ip"] for each in there["web"]["ports"]] == ["127.0.0.1"]
+    hadolint = subprocess.run(
+        [Path(sys.executable).parent / "hadolint", "--ignore", "DL3006", "--ignore", "DL3013", SHOP / "Dockerfile"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert hadolint.returncode == 0, hadolint.stdout
 
 
 @pytest.mark.parametrize("words", ["manage.py test worker", "-m mypy"])

@@ -47,6 +47,20 @@ def test_every_file_that_is_copied_is_let_in_by_dockerignore() -> None:
     assert copied == let_in
 
 
+LEFT_OUT = "taskqueue/testing"
+"""Fixtures for tests."""
+
+
+def test_the_image_has_the_whole_package() -> None:
+    lines = re.findall(r"^COPY (?!--)(.*) /app/(\S+)$", DOCKERFILE, re.MULTILINE)
+    copied = {
+        target + Path(each).name if target[-1] == "/" else target for given, target in lines for each in given.split()
+    }
+    listed = subprocess.run(["git", "ls-files", "taskqueue"], cwd=ROOT, capture_output=True, text=True, check=True)
+    parts = {"/".join(each.split("/")[:2]) for each in listed.stdout.split()}
+    assert parts - copied == {LEFT_OUT}
+
+
 def locked() -> dict[str, str]:
     """Versions in requirements.lock by the packages' names."""
     text = (ROOT / "requirements.lock").read_text()

@@ -39,12 +39,16 @@ TEMPLATES = [
 ROOT_URLCONF = "shop.urls"
 STATIC_URL = "static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("SHOP_DATABASE", BASE_DIR / "shop.sqlite3"),
-    }
+SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SHOP_DATABASE", BASE_DIR / "shop.sqlite3")}
+POSTGRESQL = {
+    "ENGINE": "django.db.backends.postgresql",
+    "HOST": os.environ.get("SHOP_DATABASE_HOST"),
+    "NAME": "shop",
+    "USER": "shop",
+    "PASSWORD": os.environ.get("SHOP_DATABASE_PASSWORD"),
+    "CONN_MAX_AGE": 60,
 }
+DATABASES = {"default": POSTGRESQL if POSTGRESQL["HOST"] else SQLITE}
 TASKS = {
     "default": {
         "BACKEND": "taskqueue.django.TaskQueueBackend",  # the gateway's address is in TASKQUEUE_URL
