@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from taskqueue.shared.cli import parts
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. A part runs in this process, without the client and its CLI."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # None if a program starts this one without it
     if words[:1] and words[0] in parts.COMMANDS:
         return parts.main(words)
     from taskqueue.shared.cli.main import main as run

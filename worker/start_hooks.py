@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.worker.handlers.errors import describe
 from taskqueue.worker.handlers.hooks import Hook
-from taskqueue.worker.handlers.registry import HandlerError
+from taskqueue.worker.handlers.registry import HandlerError, import_project_module
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ def load(modules: Iterable[str]) -> None:
     """Imports the modules that hold hooks of workers. Raises HandlerError."""
     for module in modules:
         try:
-            importlib.import_module(module)
+            import_project_module(module)
         except Exception as error:
-            raise HandlerError(f"WORKER_HOOK_MODULES: {module} cannot be imported: {describe(error)}") from error
+            raise HandlerError(f"WORKER_HOOK_MODULES: {error}") from error
 
 
 def run_started(hooks: Iterable[Hook], about: object, run: RunCoroutine, seconds: float) -> None:

@@ -64,12 +64,13 @@ class Users:
         """Returns the users, or exits with status 2 if a line is invalid or the file cannot be read."""
         path = settings.dashboard_users_file
         try:
-            lines = [line.strip() for line in Path(path).read_text().splitlines()] if path else []
+            lines = [line.strip() for line in Path(path).read_text("utf-8-sig").splitlines()] if path else []
             given = [*settings.dashboard_users, *(line for line in lines if line and not line.startswith("#"))]
             header, role = settings.dashboard_proxy_user_header, settings.dashboard_proxy_role
             return cls(given, header, role, has_provider=bool(settings.oidc_issuer))
-        except OSError as error:
-            exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {error.strerror}")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {why}")
         except SettingsError as error:
             exit_with(f"DASHBOARD_USERS: {error}")
 

@@ -19,10 +19,10 @@ def change_file(path: Path, change: Callable[[str], str], *, make: bool = False)
     path = path.resolve()
     with _alone(path.parent):
         before = path.stat() if path.exists() or not make else None
-        text = change("" if before is None else path.read_text())
+        text = change("" if before is None else path.read_text("utf-8"))
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
-            with os.fdopen(handle, "w") as new:
+            with os.fdopen(handle, "w", encoding="utf-8") as new:
                 if before is not None:
                     _give(handle, path, before)
                 new.write(text)

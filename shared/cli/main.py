@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from importlib.metadata import version
 
 from taskqueue.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
+from taskqueue.shared.cli.arguments import Parser, add_format
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from taskqueue.shared.client.client import DEFAULT_URL
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = parser().parse_args(words)
     if "part" in wanted:
         return parts.run(wanted)
-    out = Output(sys.stdout, as_json=wanted.json)
+    out = Output(sys.stdout, as_json=wanted.json not in (False, "text"))
     try:
         with Client(wanted.url, timeout=wanted.timeout, patience=wanted.patience) as client:
             return int(wanted.run(client, wanted, out))
@@ -71,16 +73,17 @@ def status_of(error: Exception) -> Status:
     return Status.REFUSED if isinstance(error, Problem) else Status.USAGE
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Returns the parser with all commands."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="taskqueue",
         description="Submits and manages tasks over the REST API of a gateway, and starts the parts of a system.",
         epilog=_EPILOG,
     )
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     top.add_argument("--url", help=f"address of the gateway (default: TASKQUEUE_URL, else {DEFAULT_URL})")
-    top.add_argument("--json", action="store_true", help="print JSON, one object per line")
+    top.add_argument("--version", action="version", version=f"taskqueue {version('taskqueue')}")
+    add_format(top, default=False)
     top.add_argument(
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of one request (default: 10)"
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from taskqueue.shared.cli.arguments import Parser, add_format
 from taskqueue.shared.cli.data import HELP, read_data
 from taskqueue.shared.errors import NotInstalled, needs
 
@@ -85,6 +86,7 @@ _OUTBOX_ACTIONS = {
 }
 
 
+_PRINTING = ("run", "user", "partitions", "doctor")
 _RQ_OPTIONS = {
     "--rq": ("RQ_QUEUES", "queues of RQ programs whose jobs it runs too, separated by commas"),
     "--rq-allow": ("RQ_ALLOW", "functions that these jobs may name, such as 'shop.*'"),
@@ -93,7 +95,7 @@ _RQ_OPTIONS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one of these commands and returns its exit status."""
-    parser = argparse.ArgumentParser(prog="taskqueue")
+    parser = Parser(prog="taskqueue")
     add_commands(parser.add_subparsers(metavar="COMMAND", required=True))
     return run(parser.parse_args(arguments))
 
@@ -139,12 +141,8 @@ def _add_user(one: argparse.ArgumentParser) -> None:
     one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
 
 
-def _add_doctor(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-
-
 def _add_partitions(one: argparse.ArgumentParser) -> None:
-    _add_doctor(one)
+    add_format(one)
     actions = one.add_subparsers(title="commands", metavar="COMMAND", dest="action")
     drains = actions.add_parser(
         "drain", help="send new tasks to the other partitions: before removing one, or before adding a new one"
@@ -174,7 +172,7 @@ _ADD_ARGUMENTS = {
     "worker": _add_worker,
     "run": _add_run,
     "user": _add_user,
-    "doctor": _add_doctor,
+    "doctor": add_format,
     "outbox": _add_outbox,
     "partitions": _add_partitions,
 }
@@ -201,10 +199,16 @@ def run(wanted: argparse.Namespace) -> int:
         return int(getattr(module, command.function)(*arguments) or 0)
     except NotInstalled as error:
         print(error, file=sys.stderr)
-        return USAGE
+    except OSError as error:  # a full disk, or a reader that has closed the pipe
+        if wanted.part not in _PRINTING:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"taskqueue: {error}", file=sys.stderr)
+    return USAGE
 
 
 def _arguments(wanted: argparse.Namespace) -> list[Any]:
+    as_json = getattr(wanted, "json", False) not in (False, "text")
     if wanted.part == "dev":
         return [wanted.port, wanted.reload]
     if wanted.part == "run":
@@ -212,10 +216,10 @@ def _arguments(wanted: argparse.Namespace) -> list[Any]:
     if wanted.part == "user":
         return [[wanted.name, wanted.role]]
     if wanted.part == "doctor":
-        return [["--json"] if getattr(wanted, "json", False) else []]
+        return [["--json"] if as_json else []]
     if wanted.part == "partitions":
         number, wait = getattr(wanted, "number", None), getattr(wanted, "wait", False)
-        return [wanted.action or "list", number, wait, getattr(wanted, "json", False)]
+        return [wanted.action or "list", number, wait, as_json]
     if wanted.part == "outbox":
         return [wanted.action]
     return []

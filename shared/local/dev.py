@@ -127,11 +127,7 @@ def read_handlers(settings: Settings) -> Handlers:
 
     They are imported in another process, so that this one need not end when they change.
     """
-    for module in settings.task_modules:
-        if module.endswith(".py") or "/" in module:
-            name = module.removeprefix("./").removesuffix(".py").replace("/", ".")
-            raise SettingsError(f"{module} is a file: give the name of the module, {name}")
-    command = [sys.executable, "-m", "taskqueue.worker.handlers.describe", *settings.task_modules]
+    command = [sys.executable, "-P", "-m", "taskqueue.worker.handlers.describe", *settings.task_modules]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     errors = done.stderr.decode(errors="replace")
     if done.returncode:
@@ -243,7 +239,7 @@ def _run(
 def _service(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
     return Service(
         name=part.name,
-        argv=(sys.executable, "-m", "taskqueue", part.name),
+        argv=(sys.executable, "-P", "-m", "taskqueue", part.name),
         env=env,
         host=_reachable(settings.bind_host),
         port=part.port,

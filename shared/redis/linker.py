@@ -30,7 +30,7 @@ _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 def sources() -> Mapping[str, str]:
     """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
     folders = [each for each in (files("taskqueue.shared.redis") / "lua").iterdir() if each.is_dir()]
-    return {file.name.removesuffix(".lua"): file.read_text() for folder in folders for file in folder.iterdir()}
+    return {file.name.removesuffix(".lua"): file.read_text("utf-8") for folder in folders for file in folder.iterdir()}
 
 
 @cache

@@ -239,9 +239,9 @@ class Keyring:
         if not self.path:
             return self.given
         try:
-            text = Path(self.path).read_text()
+            text = Path(self.path).read_text("utf-8-sig")
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SettingsError(f"{self.path} cannot be read: {reason}") from None
         found = read_keys(key_lines(text))
         if twice := found.keys() & self.given.keys():

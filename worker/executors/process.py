@@ -59,6 +59,7 @@ class ExecutorProcess:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",  # a module of the project named like one of the standard library must not hide it
                     "-m",
                     "taskqueue.worker.executors.child",
                     kind,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -22,22 +21,11 @@ def main(modules: Sequence[str]) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             handlers = registry.load(modules).handlers
     except HandlerError as error:
-        print(_explain(error, modules), file=sys.stderr)
+        print(registry.explain(error), file=sys.stderr)
         return 2
     types = {name: handler.schema for name, handler in handlers.items() if name not in built_in}
     print(json.dumps({"types": types, "places": sorted(_places(modules))}))
     return 0
-
-
-def _explain(error: HandlerError, modules: Iterable[str]) -> str:
-    cause = error.__cause__
-    if (
-        isinstance(cause, ModuleNotFoundError)
-        and cause.name
-        and any(f"{each}.".startswith(f"{cause.name}.") for each in modules)
-    ):
-        return f"no module named {cause.name!r} in {os.getcwd()} or elsewhere on Python's path"
-    return registry.explain(error)
 
 
 def _places(modules: Iterable[str]) -> set[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import sys
 import traceback
 import typing
 import warnings
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, create_model
@@ -192,13 +195,41 @@ BUILT_IN = ("taskqueue.worker.handlers.webhook",)
 def load(modules: Iterable[str]) -> Registry:
     """Imports the modules that hold handlers. Raises HandlerError naming the module that cannot be imported."""
     for module in (*BUILT_IN, *modules):
-        try:
-            importlib.import_module(module)
-        except HandlerError:
-            raise
-        except Exception as error:
-            raise HandlerError(f"module {module} cannot be imported: {type(error).__name__}: {error}") from error
+        import_project_module(module)
     return REGISTRY
+
+
+def import_project_module(module: str) -> None:
+    """Imports a module, also from the working directory. Raises HandlerError with what to write if there is none.
+
+    The directory stands behind the standard library, whose names its modules may have, and before installed packages.
+    """
+    here = os.getcwd()
+    if here not in map(os.path.abspath, sys.path):
+        at = next((at for at, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
+        sys.path.insert(at, here)
+    name = module.partition(":")[0]
+    if "/" in module or module.endswith(".py"):
+        name = os.path.relpath(name.removesuffix(".py")).removeprefix("src/").replace("/", ".")
+    if name != module:
+        what = "is a file" if "/" in module or ":" not in module else "names a function"
+        raise HandlerError(f"{module} {what}: give the name of the module, {name}{_elsewhere(name)}")
+    try:
+        importlib.import_module(module)
+    except HandlerError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            why = f"no module named {error.name!r} in {here} or elsewhere on Python's path{_elsewhere(module)}"
+        raise HandlerError(f"module {module} cannot be imported: {why}") from error
+
+
+def _elsewhere(name: str) -> str:
+    """Returns a hint if a folder of the working directory, such as src, has the module."""
+    path = name.replace(".", "/")
+    found = (each.parts[0] for each in Path().glob(f"*/{path}*") if each.stem == name.rpartition(".")[2])
+    return next((f"; it is in {folder}: set PYTHONPATH={folder}" for folder in found), "")
 
 
 def explain(error: HandlerError) -> str:

@@ -6,7 +6,6 @@ import bdb
 import contextlib
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -62,8 +61,6 @@ def main(task_type: str, data: Any, pdb: bool) -> int:
     """Runs a handler of TASK_MODULES, prints its result as JSON, and returns the exit status."""
     settings = load_or_exit()
     logs.configure("run", settings.log_level, "text" if settings.log_format == "auto" else settings.log_format)
-    if os.getcwd() not in (os.path.abspath(each) for each in sys.path):
-        sys.path.insert(0, os.getcwd())
     try:
         return _run(settings, task_type, data, pdb)
     except Refused as refusal:

@@ -30,7 +30,7 @@ IRRELEVANT = ("REDIS_URL", "REDIS_HOST", "REDIS_PASSWORD", "REDIS_SERVER_BINARY"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder to start in, whose services stand in for ours: Python looks here first."""
+    """A folder to start in, whose services stand in for ours; Python looks here first."""
     package = tmp_path / "taskqueue"
     package.mkdir()
     (package / "__init__.py").symlink_to(ROOT / "taskqueue" / "__init__.py")
@@ -48,7 +48,7 @@ def start(folder: Path) -> Iterator[Start]:
     with ExitStack() as programs:
 
         def start(**env: str) -> Program:
-            own = {"PYTHONPATH": str(ROOT), "JOURNAL": str(folder / "journal"), **ANY_PORT}
+            own = {"PYTHONPATH": f"{folder}:{ROOT}", "JOURNAL": str(folder / "journal"), **ANY_PORT}
             argv = [sys.executable, "-m", "taskqueue.shared.local.dev"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
@@ -72,8 +72,15 @@ def server_of(program: Program) -> psutil.Process:
 @pytest.mark.parametrize(
     ("modules", "line"),
     [
-        ("shop.tusks", "no module named 'shop' in {folder} or elsewhere on Python's path"),
-        ("taskqueue.tusks", "no module named 'taskqueue.tusks' in {folder} or elsewhere on Python's path"),
+        (
+            "shop.tusks",
+            "module shop.tusks cannot be imported: no module named 'shop' in {folder} or elsewhere on Python's path",
+        ),
+        (
+            "taskqueue.tusks",
+            "module taskqueue.tusks cannot be imported: no module named 'taskqueue.tusks' in {folder} "
+            "or elsewhere on Python's path",
+        ),
         ("./shop/tasks.py", "./shop/tasks.py is a file: give the name of the module, shop.tasks"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_worker_runs_its_own_hooks_in_its_main_process(system: System, notes: 
     ("module", "says"),
     [
         ("tests.support.worker_hooks", "worker_started hook tests.support.worker_hooks.announce failed"),
-        ("no.such.module", "WORKER_HOOK_MODULES: no.such.module cannot be imported"),
+        ("no.such.module", "WORKER_HOOK_MODULES: module no.such.module cannot be imported"),
     ],
 )
 def test_a_worker_does_not_start_without_its_hooks(system: System, notes: Path, module: str, says: str) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +110,38 @@ def test_a_secret_is_read_and_never_written_as_asterisks() -> None:
 def test_a_module_that_cannot_be_imported_is_named() -> None:
     with pytest.raises(HandlerError, match="module no_such_module cannot be imported"):
         load(["no_such_module"])
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("shop/jobs.py", "is a file: give the name of the module, shop.jobs"),
+        ("./shop/", "is a file: give the name of the module, shop"),
+        ("src/shop/tasks.py", "the name of the module, shop.tasks; it is in src: set PYTHONPATH=src"),
+        ("shop.jobs:double", "names a function: give the name of the module, shop.jobs"),
+        ("shop.tasks", "or elsewhere on Python's path; it is in src: set PYTHONPATH=src"),
+        ("shop.job", "no module named 'shop.job' in "),
+        ("shop.jobs", "No module named 'no_such_package'"),
+    ],
+)
+def test_what_is_no_module_is_answered_with_what_to_write(
+    module: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("src/shop/tasks.py", "shop/jobs.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("import no_such_package")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(HandlerError, match=re.escape(advice)):
+        load([module])
+
+
+def test_a_module_of_the_project_does_not_hide_one_of_the_standard_library(tmp_path: Path) -> None:
+    (tmp_path / "email.py").write_text("raise RuntimeError")
+    (tmp_path / "jobs.py").write_text("import email.message\nprint(email.__name__)")
+    code = "from taskqueue.worker.handlers.registry import load; load(['jobs'])"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("email\n", "")
 
 
 def test_outside_of_a_handler_progress_is_nothing_and_the_task_unknown() -> None:

@@ -1,0 +1,67 @@
+"""The parser of command lines as people type them: options stand before, between or after the arguments."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+_NUMBER = re.compile(r"-\.?\d")
+_HELP = ("-h", "--help")
+
+
+class Parser(argparse.ArgumentParser):
+    """Sorts the words before argparse reads them: it has no options behind an optional argument, nor a command."""
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        known, unknown = super().parse_known_args(self._sorted(args or ()), namespace)
+        if unknown and not self._commands:
+            near = self._near(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return known, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with status 2 and a message, which names the choice that was probably meant."""
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL):
+            message += self._near(found[1], re.findall(r"[\w-]+", found[2]))
+        super().error(message)
+
+    @property
+    def _commands(self) -> bool:
+        return any(each.nargs == argparse.PARSER for each in self._actions)
+
+    def _near(self, word: str, known: Iterable[str]) -> str:
+        return "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(word, list(known), 1))
+
+    def _sorted(self, given: Sequence[str]) -> list[str]:
+        """Returns the options of this parser, then all other words; words behind `--` are none."""
+        words, options, others = iter(given), list[str](), list[str]()
+        for word in words:
+            if word == "--":
+                others += ["--", *words] if self._commands else words
+            elif self._is_option(word):
+                options += [word, *self._value(word, words)]
+            else:
+                others.append(word)
+        dashes = ["--"] if not self._commands and any(each.startswith("-") for each in others) else []
+        return [*options, *dashes, *others]
+
+    def _is_option(self, word: str) -> bool:
+        if self._commands:  # those of the command are left to it, as is --help
+            return word.partition("=")[0] in self._option_string_actions and word not in _HELP
+        return word.startswith("-") and word != "-" and not _NUMBER.match(word)
+
+    def _value(self, word: str, words: Iterator[str]) -> list[str]:
+        """Returns the word behind an option that takes one; an option may be shortened."""
+        known = self._option_string_actions
+        found = known.get(word) or next((known[each] for each in known if each.startswith(word)), None)
+        takes = found is not None and found.nargs != 0 and "=" not in word
+        return [each for each in [next(words, None)] if each is not None] if takes else []
+
+
+def add_format(one: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    """Adds the options for the format of the output."""
+    one.add_argument("--json", action="store_true", default=default, help="print JSON, one object per line")
+    one.add_argument("-o", choices=["json", "text"], dest="json", default=default, help="the same as a choice")
