@@ -52,6 +52,7 @@ from taskqueue.gateway.tasks.batch_planner import BatchPlanner
 from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
 from taskqueue.shared.alerts.incident import Incidents
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.history.records import open_history, open_records
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
@@ -188,6 +189,7 @@ def _add_routes(
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, queues.bounds)
     circuit_breaker = CircuitBreaker()
+    redaction = Redaction(settings.dashboard_redact)
     routes = (
         Tasks(
             queues=queues,
@@ -207,7 +209,7 @@ def _add_routes(
         ),
         OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),
-        EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis)), app.config["STOPPING"])),
+        EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis), redaction), app.config["STOPPING"])),
         DeadLetterRoutes(dead_letters),
         BulkRoutes(bulk_actions),
         WorkerRoutes(workers),
@@ -244,7 +246,7 @@ def _add_routes(
             metrics,
             circuit_breaker,
             personal_scopes=settings.personal_keys,
-            hidden_fields=settings.dashboard_redact,
+            redaction=redaction,
         ),
         audit=Audit(redis),
     )

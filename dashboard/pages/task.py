@@ -185,10 +185,10 @@ def _chunk(chunk: bytes | None) -> str:
     if chunk is None:
         return "..."
     try:
-        value = json.loads(chunk)
+        value = context.redaction.hide(json.loads(chunk))
     except ValueError:
         return "(unreadable)\n"
-    return value if isinstance(value, str) else f"{_as_json(value)}\n"
+    return value if isinstance(value, str) else f"{json.dumps(value, ensure_ascii=False)}\n"
 
 
 def _as_json(value: object) -> str:

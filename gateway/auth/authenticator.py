@@ -81,16 +81,16 @@ class Authenticator:
         clock: Callable[[], float] = time.monotonic,
         *,
         personal_scopes: Sequence[str] = (),
-        hidden_fields: Sequence[str] = (),
+        redaction: Redaction | None = None,
     ) -> None:
         """`circuit_breaker` is that of the Redis of `scripts`.
 
-        `personal_scopes` are those that personal keys may have; none: there are no such keys. Requests with them see no
-        values of `hidden_fields`.
+        `personal_scopes` are those that personal keys may have; none: there are no such keys. `redaction` hides fields
+        from requests with them.
         """
         self.personal_keys = PersonalKeys(scripts)
         self.personal_scopes = frozenset(map(Scope, personal_scopes))
-        self.redaction = Redaction(hidden_fields)
+        self.redaction = redaction or Redaction(())
         self.keyring = keyring
         self.scripts = scripts
         self.metrics = metrics

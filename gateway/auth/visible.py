@@ -32,5 +32,5 @@ def demand_visible(path: str) -> None:
 
 def demand_no_placeholder(data: Any) -> None:
     """Raises Refusal (403) for data that the caller has read with hidden values: placeholders would replace those."""
-    if g.get("redaction") is not None and f"{HIDDEN}#" in json.dumps(data, ensure_ascii=False):
+    if g.get("redaction") is not None and HIDDEN in json.dumps(data, ensure_ascii=False):
         raise Refusal(errors.SCOPE, "the data has placeholders of values that DASHBOARD_REDACT hides: change it there")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.stores.output import START, OutputEntry, parse_entry_id
 
 _END = ".end"
@@ -17,6 +19,8 @@ class OutputObservation:
 
     entries: Sequence[OutputEntry]
     ended: bool
+    redaction: Redaction | None = None
+    """Hides what a client with a personal key may not see."""
 
     def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
         """Returns the new events, and the id of the last one."""
@@ -25,10 +29,25 @@ class OutputObservation:
         last = last_chunk(last_event_id)
         new = [each for each in self.entries if entry_order(each.id) > entry_order(last)]
         last = new[-1].id if new else last
-        events = b"".join(map(_output_event, new))
+        events = b"".join(map(self._event, new))
         if not self.ended:
             return events, last
         return events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END
+
+    def _event(self, entry: OutputEntry) -> bytes:
+        if entry.chunk is None:
+            name, data = b"truncated", b'{"attempt":%d,"truncated":true}' % entry.attempt
+        else:
+            name, data = b"output", b'{"attempt":%d,"chunk":%b}' % (entry.attempt, self._visible(entry.chunk))
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (name, entry.id.encode(), data)
+
+    def _visible(self, chunk: bytes) -> bytes:
+        if self.redaction is None:
+            return chunk
+        try:
+            return json.dumps(self.redaction.hide(json.loads(chunk)), ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            return b"null"
 
 
 def last_chunk(last_event_id: str | None) -> str:
@@ -39,11 +58,3 @@ def last_chunk(last_event_id: str | None) -> str:
 def entry_order(entry_id: str) -> tuple[int, int]:
     """Returns a key that sorts ids of chunks."""
     return parse_entry_id(entry_id) or (0, 0)
-
-
-def _output_event(entry: OutputEntry) -> bytes:
-    if entry.chunk is None:
-        name, data = b"truncated", b'{"attempt":%d,"truncated":true}' % entry.attempt
-    else:
-        name, data = b"output", b'{"attempt":%d,"chunk":%b}' % (entry.attempt, entry.chunk)
-    return b"event: %b\nid: %b\ndata: %b\n\n" % (name, entry.id.encode(), data)

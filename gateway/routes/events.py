@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from flask import request
+from flask import g, request
 
 from taskqueue.gateway import present
 from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting
@@ -14,6 +14,7 @@ from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.batches import BatchView
 from taskqueue.gateway.schemas.tasks import TaskView
 from taskqueue.shared.domain import strict_json
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.task import TaskSummary
 from taskqueue.shared.errors import BatchNotFound, TaskNotFound
 from taskqueue.shared.stores.batches import Batch, Batches
@@ -26,6 +27,8 @@ ANSWERS = {
     204: Answer(description="Last-Event-ID is the id of the last event: no more events follow.", media_type=""),
 }
 
+OUTPUT, HIDDEN_OUTPUT = "output", "hidden output"
+"""Kinds of subjects: the output of a task as it is, and as callers with a personal key see it."""
 UNBUFFERED = {"X-Accel-Buffering": "no"}
 """Makes nginx forward each event immediately."""
 
@@ -33,10 +36,11 @@ UNBUFFERED = {"X-Accel-Buffering": "no"}
 class Poller:
     """Reads tasks, batches and output in one round trip each, and builds events only for changes."""
 
-    def __init__(self, records: Records, batches: Batches, outputs: Outputs) -> None:
+    def __init__(self, records: Records, batches: Batches, outputs: Outputs, redaction: Redaction) -> None:
         self.records = records
         self.batches = batches
         self.outputs = outputs
+        self.redactions = {OUTPUT: None, HIDDEN_OUTPUT: redaction}
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
     def __call__(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
@@ -51,18 +55,19 @@ class Poller:
         return {**observations, **self._output(subjects)}
 
     def _output(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
-        last = {
-            name: min(map(last_chunk, ids), key=entry_order)
-            for (kind, name), ids in subjects.items()
-            if kind == "output"
-        }
-        if not last:
+        wanted = {subject: ids for subject, ids in subjects.items() if subject[0] in self.redactions}
+        if not wanted:
             return {}
+        had: dict[str, list[str]] = {}
+        for (_, name), ids in wanted.items():
+            had.setdefault(name, []).extend(map(last_chunk, ids))
+        last = {name: min(ids, key=entry_order) for name, ids in had.items()}
         # The state first: what has ended by then has written all of its output.
         states = {each.id: each.state for each in self.records.summaries(list(last))}
+        entries = self.outputs.after(last)
         return {
-            ("output", name): OutputObservation(entries, states[name].ended)
-            for name, entries in self.outputs.after(last).items()
+            (kind, name): OutputObservation(entries[name], states[name].ended, self.redactions[kind])
+            for kind, name in wanted
             if name in states
         }
 
@@ -109,7 +114,7 @@ class EventRoutes:
         chunks so far. An attempt that runs again appends behind the chunks of the one before. The event `truncated`
         says that the task has reached MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
         """
-        return self._watch(("output", task_id), TaskNotFound)
+        return self._watch((HIDDEN_OUTPUT if g.get("redaction") else OUTPUT, task_id), TaskNotFound)
 
     @endpoint(
         "GET",

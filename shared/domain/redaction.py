@@ -11,17 +11,19 @@ from typing import Any
 
 HIDDEN = "••••••"
 """The beginning of the placeholder of a redacted value."""
+COPIES = ("result_base64",)
+"""Fields that hold others in an encoding, and so are hidden with any: the result in the data of a webhook delivery."""
 
 
 class Redaction:
-    """Hides the values of fields by name, at any depth, or by path (`customer.iban`).
+    """Hides the values of fields by name, at any depth, or by path (`customer.iban`), also in texts that are JSON.
 
     Each placeholder has a number and a digest of the visible values, so it stands for one hidden value of one record,
     even if it is moved while editing, and is invalid if the record was changed meanwhile.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = _any_of(names)
+        self.names = _any_of([*names, *COPIES] if names else [])
         self.paths = _any_of([name for name in names if "." in name])
 
     def hides(self, name: str, path: str) -> bool:
@@ -48,6 +50,8 @@ class Redaction:
         """Returns the value with a mark that `restore` refuses for each hidden value that is not a placeholder."""
         if isinstance(value, list):
             return [self.emptied(part, inside) for part in value]
+        if isinstance(value, str):
+            return self._nested(value)
         if not isinstance(value, dict):
             return value
         return {
@@ -70,6 +74,9 @@ class Redaction:
     def _replaced(self, value: Any, inside: str, hidden: dict[str, Any], mark: str) -> Any:
         if isinstance(value, list):
             return [self._replaced(part, inside, hidden, mark) for part in value]
+        if isinstance(value, str) and (nested := self._nested(value)) != value:
+            hidden[nested] = value
+            return nested
         if not isinstance(value, dict):
             return value
         seen = {}
@@ -81,6 +88,11 @@ class Redaction:
             else:
                 seen[name] = self._replaced(part, f"{path}.", hidden, mark)
         return seen
+
+    def _nested(self, text: str) -> str:
+        """Returns a text, without the hidden values in it if it is a JSON document."""
+        value = document_in(text)
+        return text if value is None or (seen := self.emptied(value)) == value else json.dumps(seen, ensure_ascii=False)
 
     def _restored(self, edited: Any, inside: str, hidden: Mapping[str, Any], unseen: bool) -> Any:
         """Restores one value; `unseen` means that an enclosing field is hidden."""
@@ -95,9 +107,17 @@ class Redaction:
             return edited
         if edited not in hidden:
             raise ValueError(f"{edited[:60]} is not a current placeholder: reload the page, or enter a value")
-        if not unseen:
+        if not unseen and edited.startswith(HIDDEN):
             raise ValueError(f"{inside[:-1] or 'the data'} is not hidden, so {edited} would be visible: move it back")
         return hidden[edited]
+
+
+def document_in(text: str) -> Any:
+    """Returns the object or the list that a text is the JSON of; None for any other text."""
+    try:
+        return json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _any_of(globs: Sequence[str]) -> re.Pattern[str]:

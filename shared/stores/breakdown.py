@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 
 from taskqueue.shared.domain.csv_lines import csv_lines
+from taskqueue.shared.domain.redaction import document_in
 from taskqueue.shared.stores.batches import Batches
 from taskqueue.shared.stores.selection import Room, Selection, Source
 from taskqueue.shared.stores.tasks import Records, Unread
@@ -126,13 +127,17 @@ def as_csv(found: Breakdown, named: str | None) -> bytes:
 
 
 def values_at(data: Any, path: Sequence[str]) -> list[str]:
-    """Returns the values at a path as texts, each once; none where there is no value, or an object."""
+    """Returns the values at a path as texts, each once; none where there is no value, or an object, also as JSON."""
     for name in path:
         if not isinstance(data, dict) or name not in data:
             return []
         data = data[name]
     found = data if isinstance(data, list) else [data]
-    return list(dict.fromkeys(_text(each) for each in found if each is not None and not isinstance(each, dict | list)))
+    return list(dict.fromkeys(_text(each) for each in found if each is not None and not _is_document(each)))
+
+
+def _is_document(value: Any) -> bool:
+    return document_in(value) is not None if isinstance(value, str) else isinstance(value, dict | list)
 
 
 def _text(value: Any) -> str:

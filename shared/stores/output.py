@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 START = "0-0"
 """The id before the first entry."""
+_LINE_END = re.compile(rb"[\r\n]")
+"""Would end a field of an event stream."""
 _ENTRY_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
 
 
@@ -63,5 +65,5 @@ def _entries(rows: object) -> tuple[OutputEntry, ...]:
     return tuple(
         OutputEntry(name.decode(), int(fields[b"attempt"]), fields.get(b"chunk"))
         for name, fields in rows
-        if fields.get(b"attempt", b"").isdigit() and b"\n" not in fields.get(b"chunk", b"")
+        if fields.get(b"attempt", b"").isdigit() and not _LINE_END.search(fields.get(b"chunk", b""))
     )

@@ -166,7 +166,7 @@ def test_large_data_is_left_out_and_memory_bounded(system: System, breakdowns: B
     tracemalloc.start()
     found = breakdowns.read(Source())
     page = browser.text("/breakdown")
-    suggested = browser.get("/suggestions?q=data.cu").json
+    suggested = browser.get("/suggestions?search=data.cu").json
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (found.tasks, found.large, found.complete) == (60, 20, True)

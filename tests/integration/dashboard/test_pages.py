@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -159,6 +160,38 @@ def test_hidden_fields_are_never_shown(browser: Browser, system: System) -> None
         assert "eve" in page
         for secret in ("hunter2", "hunter3", "4111"):
             assert secret not in page
+
+
+def test_copies_of_hidden_fields_are_not_shown(browser: Browser, system: System) -> None:
+    """In the result that a delivery of a webhook carries, in a JSON text, and in output."""
+    copied = json.dumps({"user": "eve", "password": "hunter2"})
+    encoded = base64.b64encode(copied.encode()).decode()
+    data = {"user": "eve", "body": copied, "result_base64": encoded, "body_of_list": json.dumps([json.loads(copied)])}
+    task = system.submit("taskqueue.webhook", json.dumps(data))
+    [dead] = bury(system, ["no"], data=json.dumps(data))
+    for each in (task, dead):
+        system.redis.xadd(keys.output(each), {"attempt": 1, "chunk": json.dumps(copied)})
+    paths = [f"/tasks/{each}{page}" for each in (task, dead) for page in ("", "/data.json")]
+    paths += ["/", "/tasks", "/breakdown", "/breakdown?field=body", "/breakdown.csv?field=body", "/bulk"]
+    paths += [f"/suggestions?search=data.{word}" for word in ("", "body:", "result_base64:", "user:")]
+    for path in paths:
+        page = browser.text(path)
+        assert "hunter2" not in page, path
+        assert encoded[:20] not in page, path
+    for path in (f"/tasks/{task}", "/tasks", "/breakdown"):
+        assert "eve" in browser.text(path), path
+    assert browser.get("/breakdown?field=result_base64").status_code == 400
+
+
+def test_a_json_text_with_hidden_fields_is_restored_after_editing() -> None:
+    hidden = Redaction(["password"])
+    data = {"body": '{"password": 1,  "n": 2}', "text": "[1] password", "deep": ["[" * 10_000], "password": "x"}
+    seen = hidden.hide(data)
+    assert json.loads(seen["body"]) == {"password": HIDDEN, "n": 2}
+    assert (seen["text"], seen["deep"]) == (data["text"], data["deep"])
+    assert hidden.restore({**seen, "text": "changed"}, data) == {**data, "text": "changed"}
+    with pytest.raises(ValueError, match="not a current placeholder"):
+        hidden.restore({"body": seen["body"].replace("2", "3")}, data)
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "X-Api-Key", "Cookie", "X-Auth-Token"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,14 +11,18 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.redaction import HIDDEN
+from taskqueue.shared.domain.task import WEBHOOK_TYPE
+from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.personal_keys import MOST, PersonalKeys, TooManyKeys, local_owner, provider_owner
+from taskqueue.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
 from tests.support.keys import keys
+from tests.support.receiver import SECRET as WEBHOOK_SECRET
 
 DAY = timedelta(days=1)
 ALL = tuple(Scope)
@@ -177,6 +183,39 @@ def test_a_personal_key_sees_no_field_that_the_dashboard_hides(make_gateway: Mak
     for path in ("/breakdown", "/breakdown.csv"):
         asked = gateway.http.get(path, query_string={"type": "process", "field": "customer.iban"}, headers=ann)
         problem(asked, 403, "scope-missing")
+
+
+def test_copies_of_hidden_fields_are_hidden(make_gateway: MakeGateway, held: PersonalKeys) -> None:
+    types = (TaskType(name="process", schema={}), TaskType(name=WEBHOOK_TYPE, schema={}))
+    gateway = make_gateway(
+        types, personal_keys=ALL, webhook_secrets=(WEBHOOK_SECRET,), dashboard_redact=("customer.iban", "*password*")
+    )
+    ann = created(held, *Scope)
+    nested = {"body": json.dumps([SECRET]), "city": "Bonn"}
+    body = {"type": "process", "data": nested, "webhook": {"url": "https://shop.example/hooks"}}
+    task = gateway.http.post("/tasks", json=body, headers=ann).get_json()["task_id"]
+    gateway.start()
+    for chunk in (json.dumps(SECRET), json.dumps(json.dumps(SECRET)), "unreadable hunter2"):
+        gateway.redis.xadd(keys.output(task), {"attempt": 1, "chunk": chunk})
+    gateway.redis.xadd(keys.output(task), {"attempt": 1, "chunk": '"x"\rid: 7\rdata: hunter2'})
+    gateway.complete(task, SECRET)
+    queries = {"type": ("process", WEBHOOK_TYPE), "field": ("body", "result_base64")}
+    paths = [f"/tasks/{task}", f"/tasks/{task}/stream", f"/tasks/{task}-hook-1", f"/tasks/{task}-hook-1/result"]
+    paths += [f"/breakdown?type={kind}" for kind in queries["type"]]
+    paths += [f"/breakdown.csv?type={kind}&field={field}" for kind in queries["type"] for field in queries["field"]]
+    encoded = gateway.redis.hget(keys.rq_job(f"{task}-hook-1"), "data")
+    assert encoded
+    [result] = re.findall(r'result_base64\\*": ?\\*"([^"\\]+)', text(encoded))
+    for path in paths:
+        seen = gateway.http.get(path, headers=ann).text
+        for secret in ("hunter2", "DE02", result[:16]):
+            assert secret not in seen, path
+    shown = gateway.http.get(f"/tasks/{task}", headers=ann).get_json()["data"]
+    assert json.loads(shown["body"])[0]["city"] == "Bonn"
+    problem(gateway.http.patch(f"/tasks/{task}-hook-1", json={"data": shown}, headers=ann), 403, "scope-missing")
+    for path in ("data.result_base64", "data"):
+        wanted = {"from": {"type": WEBHOOK_TYPE}, "task": {"type": "process", "data": {"$from": path}}}
+        problem(gateway.http.post("/batches", json=wanted, headers=ann), 403, "scope-missing")
 
 
 def test_placeholders_do_not_replace_hidden_values(make_gateway: MakeGateway, held: PersonalKeys) -> None:
