@@ -88,11 +88,12 @@ def _one_replay(parts: Sequence[Replay]) -> Replay:
 
 
 def merged_actions(parts: Iterable[Sequence[BulkAction]]) -> list[BulkAction]:
-    """Returns the latest bulk actions of all, newest first; those that were begun as one are one."""
+    """Returns the open bulk actions and the latest others, newest first; those that were begun as one are one."""
     same: dict[str, list[BulkAction]] = {}
     for each in chain.from_iterable(parts):
         same.setdefault(sibling(each.id, ""), []).append(each)
-    return sorted(map(one_action, same.values()), key=lambda each: each.begun_at, reverse=True)[:KEPT]
+    kept = sorted(map(one_action, same.values()), key=lambda each: (each.open, each.begun_at), reverse=True)[:KEPT]
+    return sorted(kept, key=lambda each: each.begun_at, reverse=True)
 
 
 def one_breakdown(parts: Sequence[Breakdown]) -> Breakdown:

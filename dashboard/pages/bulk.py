@@ -15,7 +15,7 @@ from taskqueue.dashboard.partition_choice import SHOWN
 from taskqueue.dashboard.stores import Stores
 from taskqueue.shared.domain.partition import not_answering
 from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreUnavailable
+from taskqueue.shared.errors import StoreUnavailable, TooManyAtOnce
 from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
 from taskqueue.shared.stores.tasks import Filter
 
@@ -76,12 +76,12 @@ def begin() -> Response:
         try:
             begun = stores.bulk_actions.begin(own, what=what, by=name, rate=own_rate, reason=reason, action_id=begun)
             stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, TooManyAtOnce) as error:
             _go_on(begun, error)
     return recorded(url_for(".action", action_id=begun))
 
 
-def _go_on(begun: str | None, error: StoreUnavailable) -> None:
+def _go_on(begun: str | None, error: Exception) -> None:
     """Lets an action go on in the other partitions once it has begun in one. Raises the error if it has not."""
     if begun is None:
         raise error

@@ -53,7 +53,7 @@ ASKED_TOO_OFTEN = Kind(
     "asked-too-often",
     429,
     "Asked too often",
-    "As many examinations as allowed are in progress: try again after Retry-After.",
+    "As many examinations, large readings or bulk actions as allowed are in progress: try again after Retry-After.",
 )
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "Headers too large", "Send fewer or shorter headers.")
 NOT_IMPLEMENTED = Kind("not-implemented", 501, "Not implemented", "Only the transfer coding chunked is supported.")

@@ -56,7 +56,7 @@ class BulkRoutes:
         act=AuditAction("started bulk action", ""),
         body=schemas.BulkActionBody,
         answers=STARTED,
-        problems=(errors.SCOPE,),
+        problems=(errors.SCOPE, errors.ASKED_TOO_OFTEN),
     )
     def begin(self, body: schemas.BulkActionBody) -> Reply:
         """Starts an action on the tasks that match now. `delete` needs the scope admin. Preview it first."""
@@ -67,7 +67,11 @@ class BulkRoutes:
         "GET",
         "/bulk-actions",
         tag="bulk actions",
-        answers={200: Answer(description="The last hundred bulk actions.", model=schemas.BulkActionList)},
+        answers={
+            200: Answer(
+                description="The last hundred bulk actions, and older ones that are open.", model=schemas.BulkActionList
+            )
+        },
     )
     def all(self) -> Reply:
         """Lists bulk actions, newest first."""
@@ -113,7 +117,7 @@ class BulkRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("started undo of bulk action", "{action_id}"),
         answers=STARTED,
-        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
+        problems=(refusals.NOT_FOUND, refusals.CONFLICT, errors.ASKED_TOO_OFTEN),
     )
     def undo(self, action_id: str) -> Reply:
         """Starts a bulk action that restores the tasks that this one cancelled or deleted. End this one first."""

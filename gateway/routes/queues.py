@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor
+from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.routes.bulk_actions import STARTED, begin
 from taskqueue.shared.stores.api_keys import Scope
@@ -67,7 +68,7 @@ class QueueRoutes:
         act=AuditAction("started bulk action", ""),
         body=schemas.EmptyQueueBody,
         answers=STARTED,
-        problems=(refusals.NOT_FOUND,),
+        problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
     )
     def empty(self, name: str, body: schemas.EmptyQueueBody) -> Reply:
         """Cancels all waiting tasks of a queue in a bulk action. Pause it first to start no more of them."""

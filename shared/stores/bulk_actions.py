@@ -23,6 +23,7 @@ from taskqueue.shared.domain.duration import duration
 from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
 from taskqueue.shared.domain.partition import sibling
 from taskqueue.shared.domain.task import ENDED, TaskState, TaskSummary
+from taskqueue.shared.errors import TooManyAtOnce
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.stores.tasks import Filter
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from taskqueue.shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
+"""Actions on record, beside those that are open."""
+MOST_OPEN = 100
 MOST_RATE = 5000
 """Tasks per second that an action may process."""
 MOST_SELECTED = 1000
@@ -287,8 +290,11 @@ class BulkActions:
     ) -> str:
         """Begins an action on the current tasks; returns its id.
 
-        `action_id` is that of the same action in another partition; without it the action is one of its own.
+        `action_id` is that of the same action in another partition; without it the action is one of its own. Raises
+        TooManyAtOnce.
         """
+        if len(self.unfinished()) >= MOST_OPEN:
+            raise TooManyAtOnce(f"{MOST_OPEN} bulk actions are open, the maximum: wait for one to end, or abort one")
         action_id, total = sibling(action_id or secrets.token_hex(8), self.scripts.mark), self.count(plan)
         with translated():
             now = self.scripts.now_us()
@@ -394,9 +400,9 @@ class BulkActions:
     # --- reading and changing ---
 
     def all(self) -> tuple[list[BulkAction], list[str]]:
-        """Returns the latest actions, newest first, and the ids of corrupt ones."""
+        """Returns the latest actions and those that are open, newest first, and the ids of corrupt ones."""
         with translated():
-            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(self.keys.BULKS, 0, KEPT - 1))))
+            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(self.keys.BULKS, 0, KEPT + MOST_OPEN))))
         wanted = {self.keys.bulk(each): "hash" for each in ids}
         with self.scripts.quarantining(wanted), self.redis.pipeline(transaction=False) as pipeline:
             for key in wanted:
@@ -475,7 +481,9 @@ class BulkActions:
                 self.redis.hset(self.keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
 
     def _forget_old(self) -> None:
-        for each in map(text, self.redis.zrange(self.keys.BULKS, 0, -KEPT - 1)):
+        old = list(map(text, self.redis.zrange(self.keys.BULKS, 0, -KEPT - 1)))
+        still_open = {each.id for each in self.unfinished()} if old else set()
+        for each in (each for each in old if each not in still_open):
             self.redis.delete(self.keys.bulk(each), self.keys.bulk_ids(each), self.keys.bulk_followed(each))
             self.redis.zrem(self.keys.BULKS, each)
 

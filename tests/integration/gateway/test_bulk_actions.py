@@ -12,11 +12,13 @@ from taskqueue.gateway.app import create_app
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.lock import Lock
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.stores import bulk_actions
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.locks import NoLocks
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
 from tests.support.harness import System
+from tests.support.keys import keys
 
 S = TaskState
 
@@ -178,3 +180,35 @@ def test_very_many_examined_tasks_give_an_estimate(system: System, http: FlaskCl
         system.submit("noop", tags=("even",) if n % 2 == 0 else ())
     found = _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"tag": "even"})
     assert (found["count"], found["exact"]) == (100, False)
+
+
+def test_only_ended_actions_are_forgotten_and_open_ones_bounded(
+    system: System, http: FlaskClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_actions, "KEPT", 3)
+    monkeypatch.setattr(bulk_actions, "MOST_OPEN", 4)
+    waiting = [system.submit("noop", queue="low") for _ in range(60)]
+    open_ones = [
+        _post(http, "/bulk-actions", action="cancel", filter={"queue": "low"}, rate=1)["action_id"],
+        _post(http, "/bulk-actions", action="cancel", filter={"queue": "low", "search": "id:x"}, rate=1)["action_id"],
+    ]
+    _post(http, f"/bulk-actions/{open_ones[0]}/pause", 200)
+    ended = []
+    for _ in range(8):
+        ended.append(_post(http, "/bulk-actions", action="cancel", filter={"queue": "high"}, rate=5)["action_id"])
+        _post(http, f"/bulk-actions/{ended[-1]}/abort", 200)
+    found: Any = http.get("/bulk-actions").json
+    listed = [each["action_id"] for each in found["items"]]
+    assert listed == [*ended[:-4:-1], *open_ones[::-1]]
+    assert http.get(f"/bulk-actions/{ended[0]}").status_code == 404
+    assert _states(system, waiting) == [S.PENDING] * 60
+    # One whose record is lost leaves a place.
+    system.redis.sadd(keys.OPEN_BULKS, "0123456789abcdef")
+    for _ in range(2):
+        _post(http, "/queues/high/empty", rate=5)
+    refused: Any = http.post("/bulk-actions", json={"action": "cancel", "filter": {"queue": "high"}, "rate": 5})
+    assert (refused.status_code, refused.json["type"]) == (429, "/problems/asked-too-often")
+    assert "4 bulk actions are open" in refused.json["detail"]
+    assert http.post(f"/bulk-actions/{ended[-1]}/undo").status_code == 429
+    _post(http, f"/bulk-actions/{open_ones[0]}/abort", 200)
+    _post(http, "/queues/high/empty", rate=5)
