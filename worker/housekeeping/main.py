@@ -291,16 +291,18 @@ def _real_locks(locks: Locks, scripts: Scripts, settings: Settings, metrics: Loc
 
 
 def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
-    """Returns a job's lock. It stays taken for most of the job's interval, which holds for all instances together."""
+    """Returns a job's lock. It stays taken for nearly all of the job's interval, which all instances share.
+
+    The rest is for an instance whose rounds vary a little. A dead holder costs `at_most` only, however long that is.
+    """
     if job.name == LEADER:
         # The others try once in an interval: the lock ends that much earlier, so that the gap stays below the lease.
         lease = _seconds(settings.housekeeper_leader_lease)
         return Lock(name=LEADER, at_most=max(lease - 2 * job.interval, lease / 2))
-    at_most = _seconds(settings.housekeeper_distributed_execution_lock_ttl)
     return Lock(
         name=job.name,
-        at_most=at_most,
-        at_least=min(0.8 * job.interval, at_most),
+        at_most=_seconds(settings.housekeeper_distributed_execution_lock_ttl),
+        at_least=max(0.8 * job.interval, job.interval - _seconds(5)),
         wait=_seconds(settings.housekeeper_lock_wait),
         on_error=settings.housekeeper_lock_on_error.get(job.name, OnError.SKIP),
     )

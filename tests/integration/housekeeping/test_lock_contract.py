@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import Lock, OnError
 from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
@@ -29,6 +30,7 @@ from taskqueue.shared.stores.locks import (
     lock_acquire,
 )
 from taskqueue.shared.stores.schedules import schedule_fire
+from taskqueue.worker.housekeeping.main import build, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.harness import wait_until
 from tests.support.keys import keys
@@ -241,6 +243,47 @@ def test_a_minimum_hold_outlasts_the_release(machine: Machine) -> None:
     assert machine.instance("hk-2").acquire(lock) is None
     machine.advance(0.81)
     assert machine.instance("hk-2").acquire(lock)
+
+
+def of_all_jobs(machine: Machine, interval: timedelta | None = None) -> list[Lock]:
+    """The locks that jobs take for each run, with their own intervals or with this one."""
+    jobs = [job for job in build(Settings(), machine.scripts).runner.jobs if job.name != LEADER]
+    for job in jobs:
+        job.interval = interval or job.interval  # type: ignore[misc]
+    return [lock_of(Settings(), job) for job in jobs]
+
+
+@pytest.mark.parametrize("starts", [(0, 1 / 3, 2 / 3), (0, 0.82, 0.95), (0, 0.001, 0.99)])
+@pytest.mark.parametrize("seconds", [None, 600, 3600, 86400])
+def test_three_instances_together_keep_to_the_interval(
+    machine: Machine, seconds: float | None, starts: tuple[float, ...]
+) -> None:
+    instances = [machine.instance(f"hk-{number}") for number in range(3)]
+    interval = timedelta(seconds=seconds) if seconds else None
+    for lock in of_all_jobs(machine, interval):
+        every = (interval or lock.at_least / 0.8).total_seconds()
+        now, runs = 0.0, 0
+        for at, instance in sorted((turn + start, each) for each, start in enumerate(starts) for turn in range(4)):
+            machine.advance(at * every - now)
+            now = at * every
+            if held := instances[instance].acquire(lock):
+                runs += 1
+                held.release()
+        machine.advance(2 * every)
+        assert runs == 4 or (runs == 5 and every < 25), f"{runs} runs of {lock.name}"
+
+
+@pytest.mark.parametrize("seconds", [None, 3600])
+def test_a_dead_holder_costs_the_life_of_the_lock_however_long_the_interval(
+    machine: Machine, seconds: float | None
+) -> None:
+    for lock in of_all_jobs(machine, timedelta(seconds=seconds) if seconds else None):
+        assert machine.instance("hk-1").acquire(lock), "it dies while it runs"
+        assert lock.at_most == LIFE
+        machine.advance(LIFE.total_seconds() - 1)
+        assert machine.instance("hk-2").acquire(lock) is None
+        machine.advance(2)
+        assert machine.instance("hk-2").acquire(lock)
 
 
 @pytest.mark.parametrize("given_back", [True, False])
