@@ -336,8 +336,12 @@ class Keys:
         return f"{self.prefix}taskqueue:wait-queue:{name}"
 
     def wait_queues(self, group: str) -> str:
-        """zset, owner: submit, claim. The tenants in the wait queues of queue|limit, by their last turn."""
+        """zset, owner: submit, claim. The tenants in the wait queues of queue|limit, by their last turn there."""
         return f"{self.prefix}taskqueue:wait-queues:{group}"
+
+    def turns(self, lane: str) -> str:
+        """zset, owner: claim; ten minutes. Tenants of a lane that competed, by their last turn in any wait queue."""
+        return f"{self.prefix}taskqueue:turns:{lane}"
 
     FAIR = _Key("taskqueue:fair")
     """set, owner: submit, claim. Queues in which tenants currently take turns."""

@@ -120,6 +120,7 @@ def of_queue(keys: Keys) -> Mapping[str, str]:
                 keys.scheduled,
                 keys.retrying,
                 keys.throttled,
+                keys.turns,
                 keys.foreign,
             )
         },

@@ -89,6 +89,7 @@ class Metrics:
         )
         yield from _of_queues(overview, workers, now)
         yield from self._of_waiting(overview, now)
+        yield self._of_tenants(overview, now)
         yield from self._of_types(now)
         yield from _of_history(feed(self.scripts.redis, self.scripts.keys, now_us))
         tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
@@ -117,6 +118,23 @@ class Metrics:
             ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", quarantined),
         ):
             yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
+
+    def _of_tenants(self, overview: Sequence[QueueInfo], now: datetime) -> Metric:
+        wait_queues = self.scripts.keys.wait_queues
+        waiting = [queue for queue in overview if queue.throttled and queue.paused is None]
+        with self.scripts.redis.pipeline(transaction=False) as pipeline:
+            for queue in waiting:
+                for lane in (queue.name, f"{queue.name}+"):
+                    pipeline.zrange(wait_queues(f"{lane}|"), 0, 0, withscores=True)
+            firsts = pipeline.execute()
+        ages = [_age(instant(row[0][1]) if row else None, now) for row in firsts]
+        longest = dict(zip((queue.name for queue in waiting), map(max, ages[::2], ages[1::2]), strict=True))
+        return _by_queue(
+            "taskqueue_tenant_turn_age_seconds",
+            "Time since the longest waiting tenant (fair_key) of a queue that is not paused came or had its turn.",
+            overview,
+            lambda queue: longest.get(queue.name, 0),
+        )
 
     def _of_types(self, now: datetime) -> Iterator[Metric]:
         count = GaugeMetricFamily(

@@ -307,6 +307,12 @@ def shown(gauges: SystemGauges) -> dict[str, float]:
     return {sample.name: sample.value for family in gauges.collect() for sample in family.samples}
 
 
+def shown_of(gauges: SystemGauges, name: str) -> dict[str, float]:
+    """By queue, where it is not 0."""
+    samples = [sample for family in gauges.collect() for sample in family.samples if sample.name == name]
+    return {sample.labels["priority"]: sample.value for sample in samples if sample.value}
+
+
 def lead(leadership: Leadership, job: Metrics) -> None:
     held = leadership.begin()
     assert held is not None
@@ -355,6 +361,26 @@ def test_the_leader_shows_what_is_overdue(
     assert shown(view)["taskqueue_task_overdue_seconds"] == pytest.approx(14, abs=0.5)
     assert shown(view)["taskqueue_lease_overdue_seconds"] == pytest.approx(6, abs=0.5)
     assert shown(view)["taskqueue_schedule_overdue_seconds"] == 0
+
+
+def test_the_leader_shows_how_long_a_tenant_has_had_no_turn(
+    machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
+) -> None:
+    view, leadership, job, _ = gauges
+    submit(machine, fair_key="ann")
+    machine.advance(15)
+    submit(machine, fair_key="bob")
+    lead(leadership, job)
+    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
+    claim(machine, 1)
+    lead(leadership, job)
+    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {}
+    machine.advance(15)
+    lead(leadership, job)
+    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
+    Queues(machine.scripts, WEIGHTS).pause("normal", "a test")
+    lead(leadership, job)
+    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {}
 
 
 def test_the_leader_shows_how_redis_is_set_up(

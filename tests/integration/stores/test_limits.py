@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from taskqueue.shared.domain.task import Webhook
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.limits import Limits
+from taskqueue.shared.stores.pauses import of_type
 from taskqueue.worker.heartbeat import Heartbeat
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
@@ -325,6 +327,95 @@ def test_tenants_take_turns_in_the_line_of_a_limit_too(store: Store, limits: Lim
         end(store, task)
     assert order == ["ann", "bob", "ann", "bob", "ann"]
     assert bob
+
+
+HOLDS: dict[str, tuple[Callable[[Store, Limits], None], Callable[[Store, Limits], None]]] = {
+    "a pause": (
+        lambda store, _: store.queues.pauses.pause(of_type("slow"), "a repair"),
+        lambda store, _: store.queues.pauses.resume(of_type("slow")),
+    ),
+    "the limit of a type": (
+        lambda _, limits: limits.put("type:slow", read_limit({"concurrency": 0})),
+        lambda _, limits: limits.put("type:slow", read_limit({"concurrency": 1000})),
+    ),
+    "a removed limit": (
+        lambda _, limits: limits.put("type:slow", read_limit({"concurrency": 0})),
+        lambda _, limits: limits.delete("type:slow") and None,
+    ),
+    "limits of keys": (
+        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 0})) for at in range(5)] and None,
+        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 500})) for at in range(5)] and None,
+    ),
+}
+
+
+def _retried(store: Store, limits: Limits) -> list[str]:
+    """Tasks that come back into the list of the queue."""
+    tasks = submit(store, "fast", 10, queue="normal", fair_key="b", delay=timedelta(seconds=1))
+    store.clock.advance(timedelta(seconds=2))
+    assert maintenance.promote(store.scripts, "normal", 100)[0] == 10
+    return tasks
+
+
+def _under_a_limit_of_their_own(store: Store, limits: Limits) -> list[str]:
+    limits.put("type:other", read_limit({"concurrency": 0}))
+    tasks = submit(store, "other", 10, fair_key="b")
+    claim(store)
+    limits.put("type:other", read_limit({"concurrency": 50}))
+    return tasks
+
+
+OTHERS: dict[str, Callable[[Store, Limits], list[str]]] = {
+    "another tenant": lambda store, _: submit(store, "fast", 10, fair_key="b"),
+    "tasks without a tenant": lambda store, _: submit(store, "fast", 10),
+    "due tasks": _retried,
+    "tasks under another limit": _under_a_limit_of_their_own,
+}
+
+
+@pytest.mark.parametrize("claims", [1, 6])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("hold", HOLDS)
+def test_whose_tasks_were_held_back_does_not_delay_others_afterwards(
+    store: Store, limits: Limits, hold: str, other: str, claims: int
+) -> None:
+    begin, end_of_it = HOLDS[hold]
+    begin(store, limits)
+    for at in range(5):
+        submit(store, "slow", 60, fair_key="a", limit_key=f"k{at}")
+    for _ in range(claims):
+        assert claim(store) == []
+    end_of_it(store, limits)
+    assert len(claim(store, 2)) == 2, "alone, the tenant does not wait"
+    others = OTHERS[other](store, limits)
+    order = [task in others for want in (1, 2, 3, 1, 15) for task in claim(store, want)]
+    assert order.index(True) <= 2
+    assert sum(order) >= 9, "turns go on"
+
+
+def test_a_tenant_whose_tasks_are_throttled_keeps_its_turn_for_the_others(store: Store, limits: Limits) -> None:
+    limits.put("type:slow", read_limit({"concurrency": 0}))
+    submit(store, "slow", 40, fair_key="a")
+    fast = submit(store, "fast", 2, fair_key="a")
+    busy = submit(store, "fast", 100, fair_key="b")
+    order = [*claim(store, 3), *claim(store, 3)]
+    assert set(fast) < set(order), "ones that are only moved take no turns"
+    assert set(busy) & set(order)
+
+
+def test_thousands_that_are_only_moved_do_not_stop_the_others(store: Store, limits: Limits) -> None:
+    limits.put("type:slow", read_limit({"concurrency": 0}))
+    submit(store, "slow", 2000, fair_key="a")
+    others = submit(store, "fast", 5, fair_key="b")
+    assert set(claim(store)) == set(others)
+
+
+def test_tenants_in_the_list_are_met_by_the_first_claim(store: Store, limits: Limits) -> None:
+    limits.put("key:unused", read_limit({"concurrency": 1}))
+    tasks = submit(store, "fast", 6, fair_key="a", delay=timedelta(seconds=1))
+    store.clock.advance(timedelta(seconds=2))
+    maintenance.promote(store.scripts, "normal", 100)
+    assert set(claim(store)) == set(tasks)
 
 
 def test_without_waiting_tasks_no_turns_are_stored(store: Store) -> None:

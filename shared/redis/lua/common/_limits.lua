@@ -188,11 +188,6 @@ local function enter_wait_queue(id, lane, group, tenant, score)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end
 
-local function turn_taken(lane, group, tenant)
-  served = served + 1
-  redis.call('ZADD', tenants_key(lane, group), num(now + served), tenant)
-end
-
 -- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed or a pause
 -- ends.
 local function due_of(limit)

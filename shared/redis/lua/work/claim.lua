@@ -26,8 +26,9 @@ local tasks, unreadable, taken = {}, {}, {}
 
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
 -- repeated: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
-local patience = 2000
-local COST = {plain = 2, related = 10, throttled = 10, by_age = 12, ended = 25, deferred = 30}
+local PATIENCE = 2000
+local patience = PATIENCE
+local COST = {plain = 2, related = 10, throttled = 10, by_turn = 12, ended = 25, deferred = 30}
 local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
@@ -228,6 +229,9 @@ local function park_foreign_entries(lane, ids, scores)
   spend(park_foreign(queue_of_lane[lane], strange))
 end
 
+local has_tenants = {} -- by lane
+for _, lane in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do has_tenants[lane] = true end
+
 local start
 do
   -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
@@ -251,6 +255,7 @@ do
     if not group then return begin(id, queue_of_lane[lane], t, score) end
     spend(COST.throttled)
     enter_wait_queue(id, lane, group, tenant, score)
+    if group == '' then has_tenants[lane] = true end
   end
 
   -- Starts up to `most` of them; returns how many it started and how many were stale or throttled. Valid entries that were
@@ -279,7 +284,7 @@ end
 local empty = {}
 local function take_from_list(lane, n)
   local got, stale, list = 0, 0, keys.rq_queue(lane)
-  while got < n and room > 0 and not empty[lane] and patience > 0 do
+  while got < n and room > 0 and not empty[lane] and patience > 0 and not has_tenants[lane] do
     local ids = redis.call('LRANGE', list, 0, (stale > 0 and 200 or n - got) - 1)
     if #ids == 0 then
       empty[lane] = true
@@ -319,8 +324,9 @@ for at = 7, #ARGV, 2 do
   end
 end
 
--- Where limits have wait queues or tenants take turns, a lane is more than its list: the oldest of the next tasks of
--- the list and of each wait queue that may move goes first, so that a limit delays only its own tasks.
+-- Where limits have wait queues or tenants take turns, a lane is more than its list: of the next tasks of the list and of
+-- each wait queue that may move goes first the one whose tenant waits longest, and of one tenant the oldest. So a limit
+-- delays only its own tasks, and a tenant no other, wherever the tasks of both wait. The list's tasks are one tenant.
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
 local MOST_LIMITS = 32
@@ -343,20 +349,70 @@ do
     table.insert(ours and due or elsewhere, name)
   end
 end
-local has_tenants = {}
-for _, lane in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do has_tenants[lane] = true end
 
-local take_by_age
-do
-  -- Returns the next task in the wait queues of a limit; nil when they are empty.
+local take_by_turn, keep_turns
+if limited then
+  -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
+  -- so without others only the turn of the list ('') is stored. Once forgotten, a turn costs the others one start.
+  local TURNS_KEPT = 600
+  local turns, stored, contested = {}, {}, {}
+  local function is_stored(tenant) return #due > 0 or tenant == '' end
+
+  local function last_turn(lane, tenant)
+    if not is_stored(tenant) then return 0 end
+    contested[lane] = true
+    turns[lane] = turns[lane] or {}
+    if not turns[lane][tenant] then
+      spend(1)
+      turns[lane][tenant] = tonumber(redis.call('ZSCORE', keys.turns(lane), tenant) or 0)
+    end
+    return turns[lane][tenant]
+  end
+
+  local function turn_taken(lane, first)
+    served = served + 1
+    if first.group and (first.others or first.group == '') then
+      redis.call('ZADD', tenants_key(lane, first.group), num(now + served), first.tenant)
+    end
+    if is_stored(first.tenant) then
+      turns[lane], stored[lane] = turns[lane] or {}, stored[lane] or {}
+      turns[lane][first.tenant], stored[lane][first.tenant] = now + served, num(now + served)
+    end
+  end
+
+  function keep_turns()
+    for lane in pairs(contested) do
+      local members = {}
+      for tenant, turn in pairs(stored[lane] or {}) do
+        members[#members + 1] = turn
+        members[#members + 1] = tenant
+      end
+      if #members > 0 and redis.call('ZADD', keys.turns(lane), unpack(members)) > 0 then
+        redis.call('ZREMRANGEBYSCORE', keys.turns(lane), '-inf', num(now - TURNS_KEPT * 1000000))
+        redis.call('EXPIRE', keys.turns(lane), TURNS_KEPT)
+      end
+    end
+  end
+
+  -- Returns the next task in the wait queues of a limit or of tenants (''); nil when they are empty. `others` says whether
+  -- other tenants wait there. One that had its turn in another wait queue since comes after these.
   local function first_waiting(lane, group)
+    local wait_queues = tenants_key(lane, group)
     while patience > 0 do
       spend(3)
-      local tenant = redis.call('ZRANGE', tenants_key(lane, group), 0, 0)[1]
-      if not tenant then return nil end
-      local first = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(lane, group, tenant)), 0, 0, 'WITHSCORES')
-      if first[1] then return {id = first[1], score = first[2], group = group, tenant = tenant} end
-      redis.call('ZREM', tenants_key(lane, group), tenant)
+      local tenant, turn, others = unpack(redis.call('ZRANGE', wait_queues, 0, 1, 'WITHSCORES'))
+      if not tenant then break end
+      local last = others and last_turn(lane, tenant) or 0
+      if last > tonumber(turn) then redis.call('ZADD', wait_queues, num(last), tenant)
+      else
+        local id, score = unpack(redis.call('ZRANGE', keys.wait_queue(wait_queue_name(lane, group, tenant)), 0, 0, 'WITHSCORES'))
+        if id then return {id = id, score = score, group = group, tenant = tenant, turn = turn, others = others} end
+        redis.call('ZREM', wait_queues, tenant)
+      end
+    end
+    if group == '' and patience > 0 then
+      redis.call('SREM', keys.FAIR, lane)
+      has_tenants[lane] = nil
     end
   end
 
@@ -365,49 +421,27 @@ do
       local id = redis.call('LINDEX', keys.rq_queue(lane), 0)
       if not id then return nil end
       local score = redis.call('ZSCORE', keys.pending(queue_of_lane[lane]), id)
-      if score and not taken[id] then return {id = id, score = score, tenant = ''} end
+      if score and not taken[id] then return {id = id, score = score, tenant = '', turn = score} end
       park_foreign_entries(lane, {id}, {score})
       redis.call('LPOP', keys.rq_queue(lane))
       spend(3)
     end
   end
 
-  -- The list is one more tenant beside those with wait queues.
-  local function first_of_tenants(lane)
-    redis.call('ZADD', tenants_key(lane, ''), 'NX', NOW, '')
-    while patience > 0 do
-      spend(5)
-      local names = redis.call('ZRANGE', tenants_key(lane, ''), 0, 1)
-      if not names[2] then
-        redis.call('DEL', tenants_key(lane, ''))
-        redis.call('SREM', keys.FAIR, lane)
-        has_tenants[lane] = nil
-        return first_in_list(lane)
-      end
-      local first = names[1] == '' and first_in_list(lane)
-      if first then return first end
-      local tenant = names[1] == '' and names[2] or names[1]
-      local next_one = redis.call('ZRANGE', keys.wait_queue(wait_queue_name(lane, '', tenant)), 0, 0, 'WITHSCORES')
-      if next_one[1] then return {id = next_one[1], score = next_one[2], group = '', tenant = tenant} end
-      redis.call('ZREM', tenants_key(lane, ''), tenant)
-    end
-  end
-
   -- An entry of a wait queue is a hint, as a queue entry is: the index of throttled tasks decides whether it may be taken.
-  local function leave_throttled(id, lane, wait_queue, group, tenant)
+  local function leave_throttled(id, lane, wait_queue)
     local queue = queue_of_lane[lane]
     redis.call('ZREM', keys.wait_queue(wait_queue), id)
     if redis.call('ZREM', keys.throttled(queue), id) == 0 then return false end
     redis.call('ZREM', keys.rq_deferred(queue), id)
     redis.call('HDEL', keys.rq_job(id), 'wait_queue')
-    turn_taken(lane, group, tenant)
     return true
   end
 
   -- Takes the next task out of a wait queue. One that another limit holds back moves to that one's wait queue.
   local function take_throttled(first, lane)
     local id, wait_queue = first.id, wait_queue_name(lane, first.group, first.tenant)
-    if not leave_throttled(id, lane, wait_queue, first.group, first.tenant) then return end
+    if not leave_throttled(id, lane, wait_queue) then return end
     local t = startable(id, lane, first.score)
     if not t then return end
     local names = limit_names(t[TYPE], t[LIMIT_KEY])
@@ -420,33 +454,45 @@ do
     begin(id, queue_of_lane[lane], t, first.score)
   end
 
-  function take_by_age(lane, n)
-    local firsts, enough = {}, #tasks + n
-    local function look(group)
-      if group == 'list' then
-        firsts[group] = (has_tenants[lane] and first_of_tenants or first_in_list)(lane) or false
-      else
-        firsts[group] = first_waiting(lane, group) or false
-      end
+  -- The tenant whose last turn is longest ago goes first; of two tasks of one tenant, the older.
+  local function goes_before(one, other, lane)
+    if one.tenant ~= other.tenant then
+      local turn = math.max(one.turn, last_turn(lane, one.tenant))
+      local other_turn = math.max(other.turn, last_turn(lane, other.tenant))
+      if turn ~= other_turn then return turn < other_turn end
     end
+    return tonumber(one.score) < tonumber(other.score)
+  end
+
+  -- A turn is taken by a start. A task that is only moved to another wait queue leaves it to the next one of its tenant,
+  -- until half of the claim is spent: the others start with the rest.
+  function take_by_turn(lane, n)
+    local groups, firsts, enough = {'list', '', unpack(due)}, {}, #tasks + n
     while #tasks < enough and room > 0 and patience > 0 do
       local best, from
-      for _, group in ipairs({'list', unpack(due)}) do
-        if group == 'list' or lets_start(limit_of(group)) then
-          if firsts[group] == nil then look(group) end
+      for at, group in ipairs(groups) do
+        if at == 1 or (at == 2 and has_tenants[lane]) or (at > 2 and lets_start(limit_of(group))) then
+          if firsts[group] == nil then
+            firsts[group] = (at == 1 and first_in_list(lane) or at > 1 and first_waiting(lane, group)) or false
+          end
           local first = firsts[group]
-          if first and (not best or tonumber(first.score) < tonumber(best.score)) then best, from = first, group end
+          if first and (not best or goes_before(first, best, lane)) then best, from = first, group end
         end
       end
       if not best then return end
-      spend(COST.by_age)
+      spend(COST.by_turn)
       firsts[from] = nil
+      local before = #tasks
       if best.group then
         take_throttled(best, lane)
       else
         redis.call('LPOP', keys.rq_queue(lane))
         start(lane, {best.id}, {best.score}, 1)
-        if has_tenants[lane] then turn_taken(lane, '', '') end
+      end
+      if #tasks > before or patience < PATIENCE / 2 then turn_taken(lane, best) end
+      if #tasks == before then firsts[''] = nil end -- a task of the list may be there now
+      for group, first in pairs(firsts) do
+        if first and first.others and first.tenant == best.tenant then firsts[group] = nil end
       end
     end
   end
@@ -463,7 +509,9 @@ local function take(lane, n)
   local before = #tasks
   n = math.min(n, lane.most, want - before)
   if n <= 0 then return end
-  if limited and has_wait_queues(lane.name) then take_by_age(lane.name, n) else take_from_list(lane.name, n) end
+  local by_turn = limited and has_wait_queues(lane.name)
+  if not by_turn then take_from_list(lane.name, n) end
+  if by_turn or has_tenants[lane.name] then take_by_turn(lane.name, n - (#tasks - before)) end
   lane.most = lane.most - (#tasks - before)
 end
 
@@ -502,6 +550,7 @@ if patterns and #tasks < want and room > 0 and patience > 0 then
 end
 
 keep_leases()
+if keep_turns then keep_turns() end
 if #tasks > 0 then
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task[1] end
