@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -150,10 +151,17 @@ def read_rules(given: object) -> tuple[Changes, RetryRules]:
 
 
 def _check(rule: object) -> None:
-    if callable(rule):
-        return
+    if callable(rule) and not isinstance(rule, type):
+        try:
+            inspect.signature(rule).bind(None, 1)
+        except TypeError as error:
+            raise ValueError(f"the function must take an error and the number of failures: {error}") from None
+        if not inspect.iscoroutinefunction(rule):
+            return
     if not isinstance(rule, list | tuple) or not rule:
-        raise ValueError(f"{rule!r} is neither a list of pauses in seconds, such as [15, 60, 300], nor a function")
+        raise ValueError(
+            f"{rule!r} is neither a list of pauses in seconds, such as [15, 60, 300], nor a plain function"
+        )
     try:
         RetryPolicy(pauses=tuple(rule))
     except TypeError as error:

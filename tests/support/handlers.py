@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,12 @@ async def asynchronous(data: float) -> str:
 async def hang_in_thread() -> None:
     """Waits for a thread that takes longer than any test."""
     await asyncio.to_thread(time.sleep, 600)
+
+
+@task("async-in-plain")
+@task("async-in-thread", threads=True)
+def asynchronous_in_plain(data: float) -> Coroutine[Any, Any, str]:
+    return asynchronous(data)
 
 
 @task("unending")

@@ -94,10 +94,12 @@ def step(
     """
     if name.startswith(SIGNAL):
         raise ValueError(f"the name of a step cannot begin with {SIGNAL!r}, as waits for signals do: {name[:100]!r}")
-    if retries < 0 or retry_delay < 0:
+    if type(retries) is not int or not retries >= 0 or not retry_delay >= 0:
         raise ValueError(f"step {name!r}: retries and retry_delay must be at least 0, got {retries} and {retry_delay}")
     replay = replay_of_current_task()
-    call = _Call(name, partial(function, *args, **kwargs), retries, retry_delay, tuple(give_up_on), out_of_order)
+    call = _Call(
+        name, partial(function, *args, **kwargs), retries, retry_delay, errors.classes_of(give_up_on), out_of_order
+    )
     if awaited(replay):
         return call.run_async(replay)
     return call.run(replay)
@@ -183,7 +185,7 @@ class _Call:
         function: Callable[[], Any],
         retries: int,
         retry_delay: float,
-        give_up_on: tuple[type[Exception], ...],
+        give_up_on: tuple[type[BaseException], ...],
         out_of_order: bool,
     ) -> None:
         self.name = name
@@ -191,7 +193,7 @@ class _Call:
         self.retries = retries
         self.retry_delay = retry_delay
         self.give_up_on = give_up_on
-        self.caught: tuple[type[Exception], ...] = (Exception, *give_up_on)
+        self.caught: tuple[type[BaseException], ...] = (Exception, *give_up_on)
         self.out_of_order = out_of_order
         self.tries = 1
 
@@ -236,16 +238,16 @@ class _Call:
                 save = replay.save
                 return _value(await in_thread(save, self.name, StepKind.RESULT, value, started_us, self.tries))
 
-    def _cause(self, error: Exception) -> BaseException:
+    def _cause(self, error: BaseException) -> BaseException:
         """Returns the error of a group that decides, or the error itself."""
         final = (*_FINAL, *self.give_up_on)
         return errors.decisive(error, lambda each: errors.FINAL if is_a(each, final) else errors.OTHER)
 
-    def _save_error(self, replay: Replay, error: Exception, started_us: int) -> Step:
+    def _save_error(self, replay: Replay, error: BaseException, started_us: int) -> Step:
         about = {"type": class_name(self._cause(error)), "message": errors.message(error)[:_LONGEST_MESSAGE]}
         return replay.save(self.name, StepKind.ERROR, about, started_us, self.tries)
 
-    def _pause(self, replay: Replay, error: Exception) -> float | None:
+    def _pause(self, replay: Replay, error: BaseException) -> float | None:
         """Returns the seconds until the next call; None after the last one."""
         if self.tries > self.retries or is_a(self._cause(error), _FINAL):
             replay.has_failed = True

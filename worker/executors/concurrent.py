@@ -272,9 +272,8 @@ class ConcurrentExecutor:
     async def _run_handler(self, running: Running) -> Any:
         attempt = running.attempt
         if attempt.in_thread:
-            return await self._in_thread(running, attempt.call)
-        value = (await self._prepared(running))()
-        return await value if attempt.handler is not None and attempt.handler.is_async else value
+            return await _awaited(await self._in_thread(running, attempt.call))
+        return await _awaited((await self._prepared(running))())
 
     def _end(self, running: Running, result: bytes | BaseException) -> None:
         running.ending = True
@@ -293,10 +292,7 @@ class ConcurrentExecutor:
                 await self._call_hook(running, hook, current_task())
             if running.interruption is not None:
                 raise running.interruption
-        if attempt.in_thread:
-            return await self._in_thread(running, call)
-        value = call()
-        return await value if attempt.handler is not None and attempt.handler.is_async else value
+        return await _awaited(await self._in_thread(running, call) if attempt.in_thread else call())
 
     async def _prepared(self, running: Running) -> Callable[[], Any]:
         """Returns the call of the handler; a payload is read in a thread, as the loop must not wait for it."""
@@ -504,6 +500,10 @@ class ConcurrentExecutor:
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):
                 os.close(fd)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if hasattr(type(value), "__await__") else value
 
 
 def _judged(error: BaseException, interruption: BaseException | None) -> BaseException:

@@ -30,6 +30,15 @@ def is_error(value: object) -> TypeIs[BaseException]:
     return issubclass(type(value), BaseException)
 
 
+def classes_of(given: object) -> tuple[type[BaseException], ...]:
+    """Returns the error classes of a `give_up_on`. Raises ValueError for anything else."""
+    if isinstance(given, list | tuple | set | frozenset) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in given
+    ):
+        return tuple(given)
+    raise ValueError(f"give_up_on is {repr(given)[:100]}: use a list of exception classes, such as [ValueError]")
+
+
 def is_a(error: BaseException, classes: Iterable[type[BaseException]]) -> bool:
     """Returns whether an `except` clause with these classes catches the error."""
     return not set(classes).isdisjoint(type(error).__mro__)

@@ -19,17 +19,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, create_model
+from pydantic import ConfigDict, StrictBool, StrictStr, TypeAdapter, ValidationError, constr, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
 from taskqueue.shared.domain.limit import Limit, read_limit
 from taskqueue.shared.domain.preview import PREVIEW, PreviewError, check_template
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME
 from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
+from taskqueue.shared.domain.task_fields import Jitter, Multiplier, Retries, RetrySeconds, Timeout
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.stores.task_types import TaskType
+from taskqueue.worker.handlers import errors
 from taskqueue.worker.handlers.task_function import TaskFunction
 
 if TYPE_CHECKING:
@@ -39,6 +42,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _IMPORTS = re.compile(f"^<frozen importlib|^{re.escape(__file__)}$|^{re.escape(importlib.__file__)}$")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+_SECONDS = "a number of seconds from 0 to 315360000"
+_ARGUMENTS: Mapping[str, tuple[Any, str]] = {
+    "timeout": (Timeout, "a number of seconds above 0, at most 604800, or a timedelta"),
+    "max_retries": (Retries, "a whole number from 0 to 1000"),
+    "initial_delay": (RetrySeconds, _SECONDS),
+    "multiplier": (Multiplier, "a number from 1 to 100"),
+    "max_delay": (RetrySeconds, _SECONDS),
+    "jitter": (Jitter, "a number from 0 to 1"),
+    "threads": (StrictBool, "True or False"),
+    "pin_version": (StrictBool, "True or False"),
+    "queue": (constr(strict=True, pattern=f"^{QUEUE_NAME.pattern}$"), "letters, digits, `.`, `_` and `-`, at most 64"),
+    "preview": (StrictStr, 'text, such as "order {order}"'),
+}
+"""What the arguments of the decorator may be; None stands for the default."""
 
 
 class HandlerError(TaskQueueError):
@@ -104,9 +123,9 @@ class Registry:
         """Returns what each attempt runs its handler in, for example the context of a web app."""
 
     def add(self, handler: Handler) -> None:
-        """Adds a handler. Raises HandlerError when another function has the name already."""
+        """Adds a handler, in place of an earlier version. Raises HandlerError when another function has the name."""
         known = self.handlers.get(handler.name)
-        if known and known.function is not handler.function:
+        if known and not _is_again(known.function, handler.function):
             raise HandlerError(
                 f"two handlers are named {handler.name!r}: {_where(known.function)} and {_where(handler.function)}"
             )
@@ -153,7 +172,7 @@ def task(
     concurrently in threads: for those that wait, for example for a partner's API. The rest runs one at a time in a
     process.
 
-    Raises HandlerError at import time when the name, the signature or a limit cannot be used.
+    Raises HandlerError at import time when the name, the function, its signature or an argument cannot be used.
     """
     if not isinstance(name, str):
         raise HandlerError(f'@task needs the name of a task type, such as @task("send-invoice"), got {name!r}')
@@ -166,16 +185,26 @@ def task(
         "jitter": jitter,
     }
 
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    others = {"timeout": seconds, "threads": threads, "pin_version": pin_version, "queue": queue, "preview": preview}
+    for argument, value in {**overrides, **others}.items():
+        _check(name, argument, value)
+    try:
+        gives_up = errors.classes_of(give_up_on)
+    except ValueError as error:
+        raise HandlerError(f"@task({name!r}): {error}") from None
     changes, rules = _rules(name, retry)
 
     def register(function: Callable[P, R]) -> TaskFunction[P, R]:
+        if isinstance(function, staticmethod):
+            function = function.__func__
         handler = _handler(
             name,
             function,
-            timeout=timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout),
+            timeout=None if seconds is None else timedelta(seconds=seconds),
             retry={**changes, **{field: value for field, value in overrides.items() if value is not None}},
             rules=rules,
-            give_up_on=tuple(give_up_on),
+            give_up_on=gives_up,
             limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
             threads=threads,
             queue=queue,
@@ -259,10 +288,7 @@ def _within(context: Callable[[], AbstractContextManager[object]], handler: Hand
 def _handler(name: str, function: Callable[..., Any], preview: str | None = None, **options: Any) -> Handler:
     if not NAME.fullmatch(name):
         raise HandlerError(f"{name!r} is not a task type name: use letters, digits, `.`, `_` and `-`, at most 100")
-    if options["queue"] is not None and not QUEUE_NAME.fullmatch(options["queue"]):
-        raise HandlerError(
-            f"{options['queue']!r} is not a name of a queue: use letters, digits, `.`, `_` and `-`, at most 64"
-        )
+    _check_function(name, function)
     try:
         adapter, whole = _adapter(name, function)
         schema = adapter.json_schema()
@@ -288,6 +314,34 @@ def _handler(name: str, function: Callable[..., Any], preview: str | None = None
     )
 
 
+def _check(name: str, argument: str, value: object) -> None:
+    kind, expected = _ARGUMENTS[argument]
+    try:
+        TypeAdapter(kind | None).validate_python(value)
+    except ValidationError:
+        raise HandlerError(f"@task({name!r}): {argument} is {repr(value)[:100]}: use {expected}") from None
+
+
+def _check_function(name: str, function: Any) -> None:
+    """Raises HandlerError for what cannot be a handler."""
+    if isinstance(function, type | classmethod) or not (callable(function) and hasattr(function, "__qualname__")):
+        kind = function.__name__ if isinstance(function, type) else type(function).__name__
+        what = f"the class {kind}" if isinstance(function, type) else f"a {kind}"
+        raise HandlerError(f"@task({name!r}) is applied to {what}: write a function that calls it, and decorate that")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise HandlerError(
+            f"{_where(function)} is a generator, because it has a yield: return a list, or pass each item to `emit`"
+        )
+
+
+def _is_again(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
+    """Returns whether a function is another version of a known one: reloaded, or loaded as `__main__` and a module."""
+    if "<" in known.__qualname__ or known.__qualname__ != function.__qualname__:  # many functions are named `<lambda>`
+        return known is function
+    files = {getattr(getattr(each, "__code__", None), "co_filename", each) for each in (known, function)}
+    return known.__module__ == function.__module__ or len(files) == 1
+
+
 def _limit(name: str, given: Mapping[str, Any]) -> Limit:
     try:
         return read_limit(given)
@@ -305,9 +359,18 @@ def _rules(name: str, given: object) -> tuple[Changes, RetryRules]:
 def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:
     """Returns the parser of the data, and whether the function takes it as a whole."""
     parameters = list(inspect.signature(function).parameters.values())
-    hints = typing.get_type_hints(function, include_extras=True)
+    # Only those of the parameters: the result may be annotated with a name that exists for type checkers alone.
+    annotated = SimpleNamespace(
+        __annotations__={p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+    )
+    space = getattr(inspect.unwrap(function), "__globals__", {})
+    hints = typing.get_type_hints(annotated, space, include_extras=True)
     if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
         raise HandlerError(f"{_where(function)}: use named parameters only, without *args, **kwargs or `/`")
+    if methods := [p.name for p in parameters if p.name in ("self", "cls")]:
+        raise HandlerError(
+            f"{_where(function)}: nothing is passed as {methods[0]}: use a function or a static method, or rename it"
+        )
     if [p.name for p in parameters] == ["data"]:
         return TypeAdapter(hints.get("data", Any)), True
     if reserved := [p.name for p in parameters if p.name.startswith("_") or p.name == "model_config"]:

@@ -82,7 +82,7 @@ def _run_in_context(task: CurrentTask, handler: Handler, assignment: Assignment,
         hooked = True
         hooks.run_before(task, _call_hook)
         value = handler.call(arguments)
-        result = outcomes.result(_awaited(value) if handler.is_async else value)
+        result = outcomes.result(_awaited(value) if hasattr(type(value), "__await__") else value)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a handler may raise SystemExit or its own BaseException

@@ -50,6 +50,11 @@ def test_a_task_runs_and_its_result_is_kept(system: System) -> None:
     assert attempt.enqueued_at <= attempt.started_at <= attempt.ended_at
 
 
+@pytest.mark.parametrize("kind", ["async-in-plain", "async-in-thread"])
+def test_what_a_plain_function_returns_is_awaited(system: System, kind: str) -> None:
+    assert system.ended(system.submit(kind, "0.01")).result == "awaited"
+
+
 def test_times_of_attempts_are_redis_times(system: System) -> None:
     seconds, us = system.redis.time()
     before = seconds * 1_000_000 + us
