@@ -49,6 +49,7 @@ from taskqueue.worker.heartbeat import Heartbeat
 from taskqueue.worker.metrics import HoldingsMetrics, WorkerMetrics
 from taskqueue.worker.rq_jobs.adopter import Adopter
 from taskqueue.worker.rq_jobs.key_prefix import name_rq_keys
+from taskqueue.worker.rq_jobs.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ def main() -> int:
     settings = load_or_exit()
     if settings.rq_queues:
         name_rq_keys(settings.rq_key_prefix)
-    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+    terms = Terms.of_environment()
+    name = terms.name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure(
         "worker",
         settings.log_level,
@@ -89,7 +91,7 @@ def main() -> int:
         heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, settings.queue_selection)
     _warn_of_queue_executors(settings)
-    adopter = _adopter(settings, name, engine)
+    adopter = _adopter(settings, name, engine, terms)
     try:
         engine.run()
     except CannotStart as error:
@@ -119,7 +121,7 @@ def _heartbeat(settings: Settings, engine: Engine, link: PartitionLink, name: st
     )
 
 
-def _adopter(settings: Settings, name: str, engine: Engine) -> Adopter | None:
+def _adopter(settings: Settings, name: str, engine: Engine, terms: Terms) -> Adopter | None:
     """Returns what adopts jobs of RQ programs, started; None where there are none."""
     if not settings.rq_queues:
         return None
@@ -128,7 +130,7 @@ def _adopter(settings: Settings, name: str, engine: Engine) -> Adopter | None:
             "RQ_QUEUES needs the first partition, in which RQ programs have their jobs: REDIS_PARTITIONS has none"
         )
     scripts = Scripts(connect(settings.partitions[0].store_url, name=f"rq-{name}"))
-    adopter = Adopter(scripts, settings.adopted_queues, lambda: engine.draining_until is not None)
+    adopter = Adopter(scripts, settings.adopted_queues, lambda: engine.draining_until is not None, terms)
     adopter.start()
     log.info(
         "jobs of the RQ queues %s are run if they match %s", *map(", ".join, (settings.rq_queues, settings.rq_allow))

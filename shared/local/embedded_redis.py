@@ -23,7 +23,8 @@ import redis
 from taskqueue.shared.errors import SettingsError, TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port
 from taskqueue.shared.local.data_folder import DataFolder, write_secret
-from taskqueue.shared.local.supervisor import describe_exit, dies_with_us
+from taskqueue.shared.local.supervisor import describe_exit
+from taskqueue.shared.parent_death import dies_with_us
 from taskqueue.shared.redis.client import connect
 
 Version = tuple[int, int, int]

@@ -6,13 +6,11 @@ it is ready.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +21,7 @@ from typing import TextIO
 
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.http.healthcheck import status as readiness
+from taskqueue.shared.parent_death import dies_with_us
 
 SUPERVISOR = "taskqueue"
 """The name of the supervisor in the log."""
@@ -37,7 +36,6 @@ _SETTLED = 60.0
 _LONGEST_LINE = 64 * 1024
 _LINES_REMEMBERED = 20
 _COLOURS = ("36", "33", "35", "32", "34", "31")
-_PR_SET_PDEATHSIG = 1
 
 
 class ServiceDidNotStart(TaskQueueError):
@@ -64,26 +62,6 @@ class Timing:
     first_restart: float = 1.0
     nudge: float = 0.5
     nudges: int = 10
-
-
-def dies_with_us() -> Callable[[], None] | None:
-    """Returns a `preexec_fn` after which the kernel sends the child SIGTERM when its parent ends, even by kill -9.
-
-    Returns None on other systems than Linux. The kernel watches the *thread* that forked, so call
-    `Popen` from one that lives as long as the child may: the main thread.
-    """
-    if sys.platform != "linux":
-        return None
-    # Found before the fork: a child between fork and exec should do no more than make system calls.
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def ask_the_kernel() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel was asked, so no signal would come
-            os._exit(1)
-
-    return ask_the_kernel
 
 
 def describe_exit(status: int) -> str:

@@ -161,7 +161,7 @@ class Workers:
             pipeline.hdel(self.keys.TYPES_OF, info.name)
             pipeline.delete(self.keys.worker(info.name), key)
             pipeline.srem(self.keys.RQ_WORKERS, key)
-            for queue in info.queues:
+            for queue in _names(info):
                 pipeline.srem(self.keys.rq_workers(queue), key)
             pipeline.execute()
 
@@ -271,8 +271,8 @@ def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
 
 
 def _names(info: WorkerInfo) -> list[str]:
-    """Returns the queues that it names; RQ's tools know no patterns."""
-    return [each for each in info.queues if "*" not in each]
+    """Returns the queues for RQ's tools: those of RQ programs, else its own that it names, as RQ knows no patterns."""
+    return [*(info.rq_queues or (each for each in info.queues if "*" not in each))]
 
 
 def _rq_time(at: datetime) -> str:

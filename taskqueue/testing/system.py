@@ -18,7 +18,8 @@ from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port
 from taskqueue.shared.http.healthcheck import status
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.local.supervisor import describe_exit, dies_with_us
+from taskqueue.shared.local.supervisor import describe_exit
+from taskqueue.shared.parent_death import dies_with_us
 from taskqueue.shared.redis.client import connect
 
 _PARTS = {"worker": "WORKER_METRICS_PORT", "housekeeper": "HOUSEKEEPER_METRICS_PORT", "gateway": "GATEWAY_PORT"}

@@ -55,6 +55,12 @@ def tomorrow(day: date) -> date:
     return day.replace(day=day.day + 1)
 
 
+def django_is_ready() -> bool:
+    from django.apps import apps
+
+    return apps.ready
+
+
 def double(a: int) -> int:
     return a * 2
 

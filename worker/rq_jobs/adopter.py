@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
+import random
+import signal
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from redis.exceptions import RedisError
 
@@ -18,6 +21,7 @@ from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.worker.rq_jobs.arrivals import Arrivals
+from taskqueue.worker.rq_jobs.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,7 @@ LIMITS_AT_ONCE = 10
 """Rate limits of RQ programs whose slots are looked at when ended tasks are looked for."""
 AFTER_AN_ERROR = 1.0
 _CALL = task_data.encode(RQ_JOB_TYPE, "@")
+_USUAL = Terms()
 _REFUSED = "JobRefused"
 """The error of a job that may not be run, so that its callbacks may not be called either."""
 
@@ -44,10 +49,18 @@ class Adopter:
     `queues` are RQ's, each with the queue of its tasks.
     """
 
-    def __init__(self, scripts: Scripts, queues: Mapping[str, str], draining: Callable[[], bool]) -> None:
+    def __init__(
+        self, scripts: Scripts, queues: Mapping[str, str], draining: Callable[[], bool], terms: Terms = _USUAL
+    ) -> None:
         self.scripts = scripts
         self.queues = queues
         self.draining = draining
+        self.terms = terms
+        self._taken = 0
+        self._open: list[str] = []
+        """Its tasks that have not ended, where that decides when this worker ends."""
+        self._busy_at = time.monotonic()
+        self._turn = 0
         self._at_once = AT_FIRST
         self._stopping = threading.Event()
         self._arrived = threading.Event()
@@ -69,6 +82,8 @@ class Adopter:
             self.give_back()
         except (RedisError, OSError, TaskQueueError) as error:
             log.warning("jobs of RQ programs were not given back to their queues: %s", error)
+        if self.terms.report_to is not None:
+            os.write(self.terms.report_to, b"%d" % self._taken)
 
     def give_back(self) -> None:
         """Removes the tasks that did not start; their jobs are in front of RQ's queues again."""
@@ -77,12 +92,41 @@ class Adopter:
 
     def adopt(self) -> int:
         """Adopts from each queue in turn, the first until it is empty; returns how many jobs became tasks."""
-        adopted, ids = 0, [new_task_id() for _ in range(self._at_once)]
-        for name, queue in self.queues.items():
-            if adopted := int(self.scripts.call("rq_adopt", name, queue, RQ_JOB_TYPE, _CALL, MOST_ADOPTED, *ids)):
+        room = self._at_once if self.terms.max_jobs is None else min(self._at_once, self.terms.max_jobs - self._taken)
+        adopted, ids = 0, [new_task_id() for _ in range(room)]
+        for name in self._in_order() if ids else ():
+            about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, MOST_ADOPTED, int(self.terms.scheduler))
+            if adopted := int(self.scripts.call("rq_adopt", *about, *ids)):
                 break
         self._at_once = ADOPTED_AT_ONCE if adopted >= AT_FIRST else AT_FIRST
+        self._taken += adopted
+        if self.terms.ends:
+            self._open += ids[:adopted]
         return adopted
+
+    def _in_order(self) -> Sequence[str]:
+        names = [*self.queues]
+        if self.terms.strategy == "random":
+            random.shuffle(names)
+        elif self.terms.strategy == "round_robin":
+            self._turn = (self._turn + 1) % len(names)
+            names = [*names[self._turn :], *names[: self._turn]]
+        return names
+
+    def _is_done(self, adopted: int) -> bool:
+        """Whether the terms of this worker are fulfilled, and its jobs have ended."""
+        if self._open:
+            waiting = self.scripts.redis.hmget(self.scripts.keys.RQ_ADOPTED, self._open)
+            self._open = [each for each, job in zip(self._open, waiting, strict=True) if job is not None]
+        if adopted or self._open:
+            self._busy_at = time.monotonic()
+            return False
+        terms, idle = self.terms, time.monotonic() - self._busy_at
+        return (
+            terms.burst
+            or (terms.max_jobs is not None and self._taken >= terms.max_jobs)
+            or (terms.max_idle_time is not None and idle >= terms.max_idle_time)
+        )
 
     def settle(self) -> int:
         """Writes to the jobs that their tasks ended in another way than by RQ's own code; returns how many did."""
@@ -105,6 +149,9 @@ class Adopter:
                 most = self._at_once
                 adopted = 0 if self.draining() else self.adopt()
                 self._arrivals.looked()
+                if self.terms.ends and self._is_done(adopted):
+                    os.kill(os.getpid(), signal.SIGTERM)  # as any stop: the main thread drains
+                    return
                 if adopted < most:
                     self._arrived.wait(IDLE)
                     self._arrived.clear()

@@ -48,7 +48,7 @@ S = TaskState
 BATCH = "b1"
 NEW = {
     "batch_extend", "batch_open", "children_start", "name_look", "parents_note", "personal_key_add", "request_begin",
-    "rq_adopt",
+    "rq_adopt", "rq_entry",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
     "submit_one_once",
 }  # fmt: skip

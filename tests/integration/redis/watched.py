@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from taskqueue.shared.http.bind import LOOPBACK
 from taskqueue.shared.local.data_folder import DataFolder, write_secret
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from taskqueue.shared.local.supervisor import dies_with_us
+from taskqueue.shared.parent_death import dies_with_us
 from tests.support.harness import free_port, wait_until
 
 SERVICE = "main"

@@ -784,7 +784,7 @@ def rq_jobs(store: Store, count: int) -> list[str]:
 
 def adoption(name: str = "imports") -> tuple[Any, ...]:
     call = task_data.encode(RQ_JOB_TYPE, "@")
-    return (name, "normal", RQ_JOB_TYPE, call, MOST_ADOPTED, *(new_task_id() for _ in range(ADOPTED_AT_ONCE)))
+    return (name, "normal", RQ_JOB_TYPE, call, MOST_ADOPTED, 1, *(new_task_id() for _ in range(ADOPTED_AT_ONCE)))
 
 
 @worst("rq_adopt", 2000)

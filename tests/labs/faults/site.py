@@ -23,7 +23,8 @@ from redis.exceptions import RedisError
 
 from taskqueue.shared.http.gunicorn import memory_folder
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.local.supervisor import describe_exit, dies_with_us
+from taskqueue.shared.local.supervisor import describe_exit
+from taskqueue.shared.parent_death import dies_with_us
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call

@@ -20,7 +20,7 @@ from taskqueue import new_task, outbox
 from taskqueue.outbox.relay import Relay
 from taskqueue.outbox.senders import sender_for
 from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.local.supervisor import dies_with_us
+from taskqueue.shared.parent_death import dies_with_us
 
 ROLLED_BACK = 0.3
 """The share of transactions that are rolled back on purpose."""

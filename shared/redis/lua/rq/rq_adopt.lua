@@ -3,10 +3,11 @@
 -- come are enqueued first, unless a scheduler of RQ has the lock of the queue: then it does that. So are jobs whose
 -- dependencies have ended, if the process that was to enqueue them died.
 -- ARGV: now, RQ's queue, the queue of the tasks, their type, their data as RQ's call with `@` in place of the data, the
---   most jobs that may be adopted and not ended, then the ids of new tasks.
+--   most jobs that may be adopted and not ended, whether jobs are enqueued whose scheduled time has come (1 or 0), then
+--   the ids of new tasks.
 -- Returns how many jobs became tasks. Their records stay RQ's own and unchanged.
 local from, queue, task_type = ARGV[2], ARGV[3], ARGV[4]
-local room = math.min(#ARGV - 6, tonumber(ARGV[6]) - redis.call('HLEN', keys.RQ_ADOPTED))
+local room = math.min(#ARGV - 7, tonumber(ARGV[6]) - redis.call('HLEN', keys.RQ_ADOPTED))
 if room <= 0 or redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end
 local list, common = keys.rq_queue(from), job_tasks(queue, task_type, ARGV[5])
 -- What the indexes of all adopted tasks get, so that they cost the same few commands however many there are.
@@ -39,7 +40,7 @@ local function job_of(id)
 end
 
 local function adopt(id, job)
-  local task, enqueued_at = ARGV[7 + #tasks], job.enqueued_at or ''
+  local task, enqueued_at = ARGV[8 + #tasks], job.enqueued_at or ''
   local enqueued = enqueued_at .. ' ' .. id
   known = known or adopted_before()
   if known[enqueued] then return end
@@ -97,7 +98,7 @@ local function adopt_listed()
   if #left > 0 then redis.call('LPUSH', list, unpack(left)) end
 end
 
-enqueue_due()
+if ARGV[7] == '1' then enqueue_due() end
 enqueue_ready()
 adopt_parked()
 adopt_listed()

@@ -9,11 +9,7 @@ from tests.integration.rq_jobs.features.rows import FINISHED, QUEUE, Program, fe
 from tests.support import rq_functions as shop
 
 
-@feature(
-    "`Worker.all()`, `Worker.count()`",
-    [True, False],
-    differs="list the workers of Task Queue, with its own queues",
-)
+@feature("`Worker.all()`, `Worker.count()`", [True, True])
 def workers(program: Program) -> object:
     found = Worker.all(connection=program.redis)
     return [bool(found), any(QUEUE in each.queue_names() for each in found)]

@@ -1,0 +1,226 @@
+"""`rq worker -w taskqueue.rq.Worker`: RQ's command line with this engine; its options mean what RQ says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psutil
+import pytest
+from redis import Redis
+from redis.sentinel import Sentinel
+from rq import Queue, Worker
+from rq.command import send_shutdown_command
+from rq.job import Job
+from rq.suspension import suspend
+
+from taskqueue.rq import Worker as OurWorker
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
+from taskqueue.worker.rq_jobs.worker_class import address_of
+from tests.support import rq_functions as shop
+from tests.support.harness import System, wait_until
+
+STARTED = 90
+
+
+@pytest.fixture
+def system(system: System, redis_server: EmbeddedRedis) -> System:
+    """As RQ programs have it: with all rights, also those for RQ's channels."""
+    return replace(system, url=redis_server.url)
+
+
+def start(system: System, *options: str, queues: tuple[str, ...] = ("high", "default")) -> subprocess.Popen[bytes]:
+    """Starts `rq worker -w` as its users do."""
+    return system.start("rq.cli", "worker", "--url", system.url, "-w", "taskqueue.rq.Worker", *options, *queues)
+
+
+def queue(system: System, name: str = "default") -> Any:
+    return Queue(name, connection=system.redis)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(STARTED)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"{process.args!r} has not ended") from None
+
+
+def finished(job: Job) -> bool:
+    return job.get_status() == "finished"
+
+
+def test_burst_runs_what_is_there_and_ends(system: System) -> None:
+    jobs = [queue(system, name).enqueue(shop.add, 1, number) for number in range(15) for name in ("default", "high")]
+    assert ended(start(system, "--burst")) == 0
+    assert all(map(finished, jobs))
+    assert not Worker.all(connection=system.redis)
+
+
+def test_burst_does_not_wait_for_a_suspended_queue(system: System) -> None:
+    job = queue(system).enqueue(shop.add, 1, 1)
+    suspend(system.redis)
+    assert OurWorker([queue(system)], connection=system.redis).work(burst=True) is False
+    assert job.get_status() == "queued"
+
+
+def test_no_more_jobs_are_taken_than_max_jobs(system: System) -> None:
+    jobs = [queue(system).enqueue(shop.add, 1, number) for number in range(5)]
+    assert ended(start(system, "--max-jobs", "2")) == 0
+    assert [finished(job) for job in jobs] == [True, True, False, False, False]
+    assert queue(system).job_ids == [job.id for job in jobs[2:]]
+
+
+def test_it_ends_after_max_idle_time(system: System) -> None:
+    job = queue(system).enqueue(shop.add, 1, 1)
+    assert ended(start(system, "--max-idle-time", "1")) == 0
+    assert finished(job)
+
+
+@pytest.mark.parametrize("options", [(), ("--with-scheduler",)])
+def test_scheduled_jobs_are_enqueued_with_scheduler_only(system: System, options: tuple[str, ...]) -> None:
+    due = queue(system).enqueue_in(timedelta(seconds=-1), shop.add, 1, 1)
+    assert ended(start(system, "--burst", *options)) == 0
+    assert finished(due) == bool(options)
+
+
+def test_its_name_queues_and_result_ttl_are_those_of_the_command(system: System) -> None:
+    process = start(system, "--name", "nightly", "--results-ttl", "86400")
+    wait_until(
+        lambda: [each.name for each in Worker.all(connection=system.redis)] == ["nightly"], "it is listed", STARTED
+    )
+    [worker] = Worker.all(connection=system.redis)
+    assert worker.queue_names() == ["high", "default"]
+    assert Worker.count(queue=queue(system, "high")) == 1
+    job = queue(system).enqueue(shop.add, 1, 1)
+    wait_until(lambda: finished(job), "the job has run")
+    assert 80_000 < system.redis.ttl(job.key) <= 86_400
+    send_shutdown_command(system.redis, "nightly")
+    assert ended(process) == 0
+    assert Worker.count(connection=system.redis) == 0
+
+
+def test_a_signal_lets_the_job_end_and_a_second_one_does_not(system: System) -> None:
+    process = start(system)
+    first = queue(system).enqueue(shop.sleep, 2)
+    wait_until(lambda: first.get_status() == "started", "the job runs", STARTED)
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == 0
+    assert finished(first)
+    process = start(system)
+    second = queue(system).enqueue(shop.sleep, 600)
+    wait_until(lambda: second.get_status() == "started", "the job runs", STARTED)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.2)  # RQ takes a second signal within a second for the first one
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == 0
+    assert not finished(second)
+
+
+def test_a_killed_command_leaves_no_process_behind(system: System) -> None:
+    process = start(system)
+    job = queue(system).enqueue(shop.add, 1, 1)
+    wait_until(lambda: finished(job), "the job has run", STARTED)
+    wait_until(lambda: "housekeeper" in commands(process.pid), "a housekeeper runs")
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    gone, alive = psutil.wait_procs(children, timeout=30)
+    assert gone
+    assert not alive
+
+
+def commands(pid: int) -> list[str]:
+    """What the processes of a worker are."""
+    found = [each.cmdline() for each in psutil.Process(pid).children(recursive=True)]
+    return [each[3] for each in found if each[1:3] == ["-m", "taskqueue"]]
+
+
+def test_workers_of_one_machine_have_one_housekeeper_and_another_when_its_worker_ends(system: System) -> None:
+    processes = [start(system), start(system)]
+
+    def housekeepers() -> list[int]:
+        return [each.pid for each in processes if each.poll() is None and "housekeeper" in commands(each.pid)]
+
+    wait_until(lambda: len(housekeepers()) == 1, "one has a housekeeper", STARTED)
+    wait_until(lambda: Worker.count(connection=system.redis) == 2, "both are up", STARTED)
+    [holder] = housekeepers()
+    os.kill(holder, signal.SIGTERM)
+    wait_until(lambda: (now := housekeepers()) and now != [holder], "the other one has a housekeeper", STARTED)
+    for each in processes:
+        each.send_signal(signal.SIGTERM)
+        assert ended(each) == 0
+
+
+def test_executors_set_django_up(system: System) -> None:
+    job = queue(system).enqueue(shop.django_is_ready)
+    system.environment["DJANGO_SETTINGS_MODULE"] = "tests.support.django_project.settings"
+    assert ended(start(system, "--burst")) == 0
+    assert job.return_value() is True
+
+
+def test_a_pool_of_these_workers(system: System) -> None:
+    jobs = [queue(system).enqueue(shop.add, 1, number) for number in range(10)]
+    arguments = ("--url", system.url, "-n", "2", "-w", "taskqueue.rq.Worker", "--burst", "default")
+    assert ended(system.start("rq.cli", "worker-pool", *arguments)) == 0
+    assert all(map(finished, jobs))
+
+
+def test_a_program_that_calls_work(system: System) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    job = queue(system).enqueue(shop.add, 1, 1)
+    worker: Any = OurWorker([queue(system)], connection=system.redis)
+    assert worker.work(burst=True) is True
+    assert finished(job)
+    assert worker.work(burst=True) is False
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"exception_handlers": [print]}, "has no exception_handlers: use on_failure"),
+        ({"work_horse_killed_handler": print}, "has no work_horse_killed_handler"),
+        ({"disable_default_exception_handler": True}, "always in the FailedJobRegistry"),
+        ({"job_class": type("Own", (Job,), {})}, "runs RQ's own Job and Queue"),
+        ({"queue_class": type("OwnQueue", (Queue,), {})}, "runs RQ's own Job and Queue"),
+        (
+            {"serializer": type("Own", (), {"dumps": staticmethod(repr), "loads": staticmethod(eval)})},
+            "JSONSerializer only",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(redis_client: Redis, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        OurWorker(["default"], connection=redis_client, **options)
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        (Redis(), "redis://localhost:6379/0"),
+        (Redis("::1", 1234, 5), "redis://[::1]:1234/5"),
+        (Redis(username="a@b", password="p#/w"), "redis://a%40b:p%23%2Fw@localhost:6379/0"),
+        (Redis(password="secret", unix_socket_path="/run/r.sock", db=2), "unix://:secret@/run/r.sock?db=2"),
+        (Redis(host="r", ssl=True), "rediss://r:6379/0"),
+    ],
+)
+def test_the_address_is_that_of_the_programs_connection(connection: Redis, url: str) -> None:
+    assert address_of(connection) == url
+
+
+def test_a_connection_of_sentinel_is_refused() -> None:
+    with pytest.raises(ValueError, match="start `taskqueue worker --rq`"):
+        address_of(Sentinel([("127.0.0.1", 1)]).master_for("main"))
+
+
+def test_terms_reach_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = Terms(name="w", burst=True, max_jobs=3, scheduler=False, strategy="random")
+    monkeypatch.setenv(VARIABLE, terms.as_variable()[VARIABLE])
+    assert Terms.of_environment() == terms
+    assert Terms.of_environment() == Terms()
