@@ -78,8 +78,10 @@ def server_of(program: Program) -> psutil.Process:
         ),
         (
             "taskqueue.tusks",
-            "module taskqueue.tusks cannot be imported: no module named 'taskqueue.tusks' in {folder} "
-            "or elsewhere on Python's path",
+            (
+                "module taskqueue.tusks cannot be imported: no module named 'taskqueue.tusks' in {folder} "
+                "or elsewhere on Python's path"
+            ),
         ),
         ("./shop/tasks.py", "./shop/tasks.py is a file: give the name of the module, shop.tasks"),
     ],
