@@ -249,7 +249,7 @@ def of_all_jobs(machine: Machine, interval: timedelta | None = None) -> list[Loc
     """The locks that jobs take for each run, with their own intervals or with this one."""
     jobs = [job for job in build(Settings(), machine.scripts).runner.jobs if job.name != LEADER]
     for job in jobs:
-        job.interval = interval or job.interval  # type: ignore[misc]
+        job.interval = interval or job.interval
     return [lock_of(Settings(), job) for job in jobs]
 
 

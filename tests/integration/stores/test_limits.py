@@ -329,7 +329,7 @@ def test_tenants_take_turns_in_the_line_of_a_limit_too(store: Store, limits: Lim
     assert bob
 
 
-HOLDS: dict[str, tuple[Callable[[Store, Limits], None], Callable[[Store, Limits], None]]] = {
+HOLDS: dict[str, tuple[Callable[[Store, Limits], object], Callable[[Store, Limits], object]]] = {
     "a pause": (
         lambda store, _: store.queues.pauses.pause(of_type("slow"), "a repair"),
         lambda store, _: store.queues.pauses.resume(of_type("slow")),
@@ -340,11 +340,11 @@ HOLDS: dict[str, tuple[Callable[[Store, Limits], None], Callable[[Store, Limits]
     ),
     "a removed limit": (
         lambda _, limits: limits.put("type:slow", read_limit({"concurrency": 0})),
-        lambda _, limits: limits.delete("type:slow") and None,
+        lambda _, limits: limits.delete("type:slow"),
     ),
     "limits of keys": (
-        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 0})) for at in range(5)] and None,
-        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 500})) for at in range(5)] and None,
+        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 0})) for at in range(5)],
+        lambda _, limits: [limits.put(f"key:k{at}", read_limit({"concurrency": 500})) for at in range(5)],
     ),
 }
 
