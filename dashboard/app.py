@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 
-from flask import Flask, render_template, request, url_for
+from flask import Flask, current_app, render_template, request, url_for
 from redis import Redis
 from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 from werkzeug.routing import BaseConverter
@@ -50,6 +50,7 @@ from taskqueue.shared.errors import (
 )
 from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
 from taskqueue.shared.observability.tracing import Tracing
+from taskqueue.shared.submission.refusals import body_too_large
 
 
 class PlainName(BaseConverter):
@@ -158,6 +159,8 @@ _MISSING: dict[type[TaskQueueError], tuple[str, str]] = {
 }
 _CONFLICTS = (CorruptRecord, BatchBusy, IllegalTransition, LockChanged, TooManyAtOnce)
 _FAILED = "The action failed"
+AGAIN = 5
+"""Seconds after which a page that cannot be shown is requested again."""
 
 
 def _register_errors(app: Flask) -> None:
@@ -167,8 +170,9 @@ def _register_errors(app: Flask) -> None:
         where = "Redis" if shown is None or shown.number is None else f"Partition {shown.number}"
         what = "The history" if isinstance(error, HistoryUnavailable) else where
         # An open page shows it when it is over.
-        again = {"Refresh": "5"} if request.method == "GET" else {}
-        return *_apology(503, f"{what} cannot be reached", str(error)), {"Retry-After": "2", **again}
+        again = AGAIN if request.method == "GET" else 0
+        headers = {"Retry-After": "2"} | ({"Refresh": str(again)} if again else {})
+        return *_apology(503, f"{what} cannot be reached", str(error), again), headers
 
     @app.errorhandler(PayloadUnavailable)
     def without_payload(error: PayloadUnavailable) -> tuple[str, int]:
@@ -195,5 +199,7 @@ def _register_errors(app: Flask) -> None:
         return _apology(status, title, str(error)) if isinstance(error, _CONFLICTS) else broken(error)
 
 
-def _apology(status: int, title: str, text: str) -> tuple[str, int]:
-    return render_template("error.html", status=status, title=title, text=text), status
+def _apology(status: int, title: str, text: str, again: int = 0) -> tuple[str, int]:
+    """Returns a page about an error; `again` is in how many seconds the browser tries again."""
+    text = body_too_large(current_app.config["MAX_CONTENT_LENGTH"]) if status == 413 else text
+    return render_template("error.html", status=status, title=title, text=text, again=again), status

@@ -32,7 +32,8 @@ def read_filter(query: Mapping[str, str]) -> Filter:
         known: dict[str, Any] = {
             name: asked[name] for name in ("type", "queue", "tag", "submitted_by") if name in asked
         }
-        known |= {"state": TaskState(asked["status"])} if "status" in asked else {}
+        if status := asked.get("status"):
+            known |= {"signal": "*"} if status == "waiting" else {"state": TaskState(status)}
         known |= {name: moment(asked[name]) for name in ("since", "until") if name in asked}
         known |= {"deleted": True} if "deleted" in asked else {}
         found = filter_of(known, asked.get("search", ""))

@@ -35,6 +35,7 @@ def one_snapshot(parts: Sequence[Snapshot]) -> Snapshot:
     return replace(
         parts[0],
         counts=summed(each.counts for each in parts),
+        awaiting=sum(each.awaiting for each in parts),
         types=absences,
         queues=[replace(queues[name], pending=count) for name, count in pending.items()],
     )

@@ -34,6 +34,8 @@ class Snapshot(Observation):
     waiting: Sequence[Waiting]
     """Why pending tasks wait, the most frequent reason first."""
     paused_types: Mapping[str, Pause]
+    awaiting: int
+    """How many of the scheduled tasks wait for a signal."""
 
     @property
     def leader(self) -> LockInfo:
@@ -68,6 +70,7 @@ class Overview:
             minutes=self._minutes(instant_us(observed.at) // 60_000_000),
             waiting=explain_waiting(self.stores.tasks.scripts, observed.queues, observed.workers),
             paused_types=self.stores.queues.pauses.types(),
+            awaiting=self.stores.redis.zcard(self.stores.tasks.keys.AWAITING),
         )
 
     def _types(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from taskqueue.dashboard.auth.security import safe_target
 from taskqueue.dashboard.context import context
 from taskqueue.dashboard.merging import one_snapshot
 from taskqueue.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
-from taskqueue.shared.alerts.rules import Level, alerts, thresholds_of
+from taskqueue.shared.alerts.rules import Level, alerts, by_cause, thresholds_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -30,10 +30,11 @@ def overview() -> str:
     found, shown = partitions().look(), cast("Shown", request.environ[SHOWN])
     well, limits = {each.number: each.now for each in found if each.now}, thresholds_of(context.settings)
     troubles = [(number, alert) for number, now in well.items() for alert in alerts(now, limits)]
+    troubles.sort(key=lambda each: each[1].level is not Level.DANGER)
     return render_template(
         "partitions.html",
         partitions=found,
-        alerts=sorted(troubles, key=lambda each: each[1].level is not Level.DANGER),
+        alerts=by_cause(troubles),
         total=one_snapshot(list(well.values())) if well else None,
         now=one_snapshot(list(well.values())) if well and shown.choice.all else None,
     )

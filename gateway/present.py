@@ -56,7 +56,7 @@ def detail(
         webhook=webhook(found.webhook),
         deliveries=[delivery(each) for each in deliveries],
         delivery_of=found.delivery_of,
-        awaits=found.awaits,
+        awaits=found.summary.awaits,
         steps=[step(each) for each in found.steps],
         attempts=[attempt(each) for each in found.attempts],
     )

@@ -10,7 +10,6 @@ from taskqueue.dashboard.overview import Snapshot
 from taskqueue.dashboard.present import ago
 from taskqueue.shared.domain.decode import moment
 from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.domain.step import SIGNAL
 from taskqueue.shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
 from taskqueue.shared.stores.batches import Batch
 from taskqueue.shared.stores.dependencies import Relative
@@ -39,8 +38,8 @@ def explain(task: TaskDetail, position: int | None, now: Snapshot, related: Rela
         TaskState.RETRYING: lambda: _due(summary, f"Attempt {summary.attempt} failed and it will be retried", now),
         TaskState.BLOCKED: lambda: _blocked(task, related or RelatedTasks()),
         TaskState.RUNNING: lambda: _running(summary, task.cancel_requested, now.now()),
-        TaskState.COMPLETED: lambda: f"It completed {_attempts(summary)}.",
-        TaskState.FAILED: lambda: _failed(summary),
+        TaskState.COMPLETED: lambda: f"It completed{_attempts(task)}.",
+        TaskState.FAILED: lambda: _failed(task),
         TaskState.CANCELLED: lambda: f"It was cancelled{_because(task.cancel_requested)}.",
         TaskState.EXPIRED: lambda: "It expired: it was not started within its expires_in.",
     }
@@ -130,9 +129,9 @@ def _in_wait_queue(queue: str, position: int | None, takers: Sequence[WorkerInfo
 
 
 def _scheduled(task: TaskDetail) -> str:
-    if task.awaits and task.awaits.startswith(SIGNAL):
-        return f"It waits for signal {task.awaits.removeprefix(SIGNAL)}, or the end of its time-out"
-    return f"It sleeps in step {task.awaits}" if task.awaits else "It is scheduled"
+    if task.summary.signal:
+        return f"It waits for signal {task.summary.signal}, or the end of its time-out"
+    return f"It sleeps in step {task.summary.awaits}" if task.summary.awaits else "It is scheduled"
 
 
 def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
@@ -154,13 +153,19 @@ def _running(task: TaskSummary, cancel: str | None, now: datetime) -> str:
     return f"It has been running{since}{where}{asked}."
 
 
-def _failed(task: TaskSummary) -> str:
-    error = f" with {task.error.type}" if task.error else ""
-    return f"It failed for good{error} {_attempts(task)}: retry or delete it."
+def _failed(task: TaskDetail) -> str:
+    error = task.summary.error
+    return f"It failed for good{f' with {error.type}' if error else ''}{_attempts(task)}: retry or delete it."
 
 
-def _attempts(task: TaskSummary) -> str:
-    return f"after {task.attempt} attempts" if task.attempt > 1 else "on the first attempt"
+def _attempts(task: TaskDetail) -> str:
+    """Returns how many attempts it took; one that ended in order to wait is none, and is continued by the next."""
+    others = sum(not each.suspended for each in task.attempts)
+    waits = task.summary.attempt - others if others < len(task.attempts) else 0  # the first of very many are forgotten
+    count = task.summary.attempt - waits
+    took = f" after {count:,} attempts" if count > 1 else "" if waits else " on the first attempt"
+    often = {1: "once", 2: "twice"}.get(waits, f"{waits:,} times")
+    return f"{took}; it waited {often}" if waits else took
 
 
 def waiting_for(reason: str) -> str:

@@ -11,7 +11,7 @@ from taskqueue.dashboard.context import context, show
 from taskqueue.dashboard.explain.charts import minute_marks
 from taskqueue.dashboard.explain.executors import SHOWN, busy, busy_types
 from taskqueue.dashboard.overview import Snapshot
-from taskqueue.shared.alerts.rules import alerts, thresholds_of
+from taskqueue.shared.alerts.rules import alerts, by_cause, thresholds_of
 
 blueprint = Blueprint("overview", __name__)
 
@@ -23,7 +23,7 @@ def overview() -> str:
     kinds = [kind for kind, _ in busy_types(now.workers)[:SHOWN]]
     return show(
         "overview.html",
-        alerts=alerts(now, thresholds_of(context.settings)),
+        alerts=by_cause((None, each) for each in alerts(now, thresholds_of(context.settings))),
         busy=busy(now.workers, context.queries.usual_times(kinds), now.now()) if kinds else None,
         charts=charts,
         gateway_port=gateway_port,

@@ -18,7 +18,7 @@ from taskqueue.dashboard.explain.status import RelatedTasks, explain
 from taskqueue.dashboard.explain.timeline import timeline
 from taskqueue.dashboard.present import as_command, pretty, size
 from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.step import SIGNAL, Step
+from taskqueue.shared.domain.step import Step
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.errors import BatchNotFound
 from taskqueue.shared.stores.dependencies import Relations
@@ -149,7 +149,7 @@ def _show(reading: Reading, edited: str | None = None, problem: str | None = Non
         edited=edited if edited is not None else "" if isinstance(found.data, PayloadReference) else data,
         problem=problem,
         trace=_trace(found),
-        signal=found.awaits.removeprefix(SIGNAL) if found.awaits and found.awaits.startswith(SIGNAL) else None,
+        signal=found.summary.signal,
         steps=[(each, _step_value(each)) for each in found.steps[-MOST_STEPS:]],
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),

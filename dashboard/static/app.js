@@ -31,7 +31,12 @@
   document.addEventListener("visibilitychange", () => { if (!document.hidden && seconds()) refresh(); });
   setInterval(tick, 250);
 
-  const offline = (yes) => { $("#offline").hidden = !yes; };
+  const offline = (yes) => {
+    $("#offline").hidden = !yes;
+    if (yes) $("#offline").textContent = `This page could not be refreshed at ${new Date().toLocaleTimeString()}: the dashboard or Redis does not answer. ${seconds() ? `It tries again every ${seconds()} s.` : "Refreshing is paused."} What it shows is outdated.`;
+  };
+  const countdown = $("[data-countdown]");
+  if (countdown) setInterval(() => { countdown.textContent = Math.max(0, Number(countdown.textContent) - 1); }, 1000);
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => offline(true));
   document.body.addEventListener("htmx:responseError", (event) => offline(event.detail.xhr.status >= 500));
   document.body.addEventListener("htmx:afterOnLoad", () => offline(false));

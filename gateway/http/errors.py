@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from flask import Response, g, has_request_context, request
+from flask import Response, current_app, g, has_request_context, request
 from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
@@ -113,11 +113,11 @@ def refusal_of(error: Exception) -> Refusal:
     return _with_effect(found) if found.kind is refusals.STORE else found
 
 
-def of_unreadable(status: int, detail: str) -> Refusal:
-    """Returns the refusal of a request that could not be parsed."""
+def of_unreadable(status: int, detail: str, most: int) -> Refusal:
+    """Returns the refusal of a request that could not be parsed; `most` is how many bytes its body may have."""
     kinds = (refusals.BAD_REQUEST, refusals.TOO_LARGE, HEADERS_TOO_LARGE, NOT_IMPLEMENTED)
     kind = next((each for each in kinds if each.status == status), INTERNAL)
-    return Refusal(kind, _DETAILS.get(kind, detail))
+    return Refusal(kind, refusals.body_too_large(most) if kind is refusals.TOO_LARGE else _DETAILS.get(kind, detail))
 
 
 def _with_effect(refusal: Refusal) -> Refusal:
@@ -145,11 +145,12 @@ def document(refusal: Refusal, *, instance: str, request_id: str | None) -> byte
 def _of_http(error: HTTPException) -> Refusal:
     kind = _BY_STATUS.get(error.code or 500, refusals.BAD_REQUEST if (error.code or 500) < 500 else INTERNAL)
     headers = {name: value for name, value in error.get_headers() if name in ("Allow", "Retry-After")}
+    if kind is refusals.TOO_LARGE:
+        return Refusal(kind, refusals.body_too_large(current_app.config["MAX_CONTENT_LENGTH"]), headers=headers)
     return Refusal(kind, _DETAILS.get(kind, error.description or kind.meaning), headers=headers)
 
 
 _DETAILS = {
     NO_SUCH_PATH: "this path does not exist: GET / lists all paths",
     METHOD: "this path does not support this method: the header Allow lists the supported ones",
-    refusals.TOO_LARGE: refusals.BODY_TOO_LARGE,
 }

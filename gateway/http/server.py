@@ -27,7 +27,9 @@ class Problem(ErrorTask):  # type: ignore[misc]  # waitress has no types
     """The refusal of a request that could not be parsed, as a problem document."""
 
     def execute(self) -> None:
-        refusal = errors.of_unreadable(self.request.error.code, str(self.request.error.body))
+        refusal = errors.of_unreadable(
+            self.request.error.code, str(self.request.error.body), self.channel.adj.max_request_body_size - 1
+        )
         path, request_id = str(getattr(self.request, "path", "") or "/"), token_hex(8)
         body = errors.document(refusal, instance=path, request_id=request_id)
         log.info("request refused", extra={"request_id": request_id, "reason": refusal.detail})

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from taskqueue.gateway.auth.visible import demand_visible
 from taskqueue.shared.domain.search import LONGEST, parse_data
+from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.stores.tasks import Filter, filter_of
 from taskqueue.shared.submission.values import Instant, QueueName
@@ -32,6 +33,9 @@ class TaskFilter(BaseModel):
     worker: str | None = Field(None, min_length=1, max_length=200, description="Worker of the last attempt.")
     app_version: str | None = Field(
         None, min_length=1, max_length=64, description="APP_VERSION of the worker of the last attempt."
+    )
+    signal: str | None = Field(
+        None, pattern=rf"^(\*|{SIGNAL_NAME.pattern})$", description="Tasks that wait for this signal, or for any (*)."
     )
     older_than: float | None = Field(None, gt=0, le=_AGE, description="Minimum age in seconds, since the creation.")
     newer_than: float | None = Field(None, gt=0, le=_AGE, description="Maximum age in seconds, since the creation.")

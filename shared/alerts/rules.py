@@ -6,7 +6,7 @@ one for the same trouble.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -109,6 +109,14 @@ def alerts(now: Observation, thresholds: Thresholds) -> list[Alert]:
         *_versions(now),
     ]
     return sorted(found, key=lambda alert: alert.level is not Level.DANGER)
+
+
+def by_cause(found: Iterable[tuple[int | None, Alert]]) -> list[list[tuple[int | None, Alert]]]:
+    """Returns alerts with their partitions, grouped by their names there, in their order."""
+    groups: dict[tuple[int | None, str], list[tuple[int | None, Alert]]] = {}
+    for number, alert in found:
+        groups.setdefault((number, alert.name), []).append((number, alert))
+    return list(groups.values())
 
 
 def _redis(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:

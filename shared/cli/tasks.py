@@ -182,13 +182,17 @@ def _states(client: Client, name: str) -> Iterator[Task | Batch]:
 
 def stream(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Prints chunks as they come: text as it is, anything else as JSON in a line of its own."""
+    last = "\n"
     for each in client.stream(wanted.id):
         if each.truncated:
             print("the task has reached MAX_OUTPUT_BYTES: its output ends here", file=sys.stderr)
         elif isinstance(each.chunk, str) and not out.as_json:
             print(each.chunk, end="", file=out.stream, flush=True)
+            last = each.chunk or last
         else:
             print(dump(each.chunk), file=out.stream, flush=True)
+            last = "\n"
+    print(end="" if last.endswith("\n") else "\n", file=out.stream, flush=True)
     return 0
 
 

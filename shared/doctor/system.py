@@ -18,7 +18,7 @@ from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.unarchived import MOST_WAITING, feed
 from taskqueue.shared.stores.waiting import explain_waiting
-from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.stores.workers import Workers, capacity, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,8 +129,8 @@ def _workers(
         ]
     if not workers:
         return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: taskqueue worker")]
-    executors = sum(each.executors for each in workers)
-    return [fine("workers", f"{len(workers)} alive with {executors} executors"), *check_queues(workers, queues)]
+    seen = f"{len(workers)} alive with {in_words(*capacity(workers))}"
+    return [fine("workers", seen), *check_queues(workers, queues)]
 
 
 def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:

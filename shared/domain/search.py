@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME
+from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import TASK_ID, TaskState
 from taskqueue.shared.domain.task_fields import TAG
 
@@ -235,6 +236,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "worker": ("worker", _text(200)),
     "version": ("app_version", _text(64)),
     "by": ("submitted_by", _text(100)),
+    "signal": ("signal", _like(re.compile(rf"\*|{SIGNAL_NAME.pattern}"), "the name of a signal, or * for any")),
     "id": ("id", _like(TASK_ID, "the beginning or the end of an id")),
     "age>": ("older_than", _age),
     "age<": ("newer_than", _age),

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.retry import Changes
-from taskqueue.shared.domain.step import Step
+from taskqueue.shared.domain.step import SIGNAL, Step
 from taskqueue.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
 from taskqueue.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
 from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject
@@ -288,9 +288,16 @@ class TaskSummary:
     error: ErrorInfo | None = None
     progress: Progress | None = None
     submitted_by: str | None = None
+    awaits: str | None = None
+    """What its handler has suspended it for: a step, a signal, or children."""
     corrupt: str | None = None
     archived: bool = False
     """Whether it is in the history only."""
+
+    @property
+    def signal(self) -> str | None:
+        """Returns the name of the signal that it waits for."""
+        return self.awaits.removeprefix(SIGNAL) if self.awaits and self.awaits.startswith(SIGNAL) else None
 
     @property
     def ran(self) -> timedelta | None:
@@ -305,8 +312,7 @@ class TaskDetail:
     `children` are the first of the tasks that depend on it. `throttled_by` is set while it waits outside its queue's
     list: the limit that it waits for, "worker" for one that can run it, or "" for the turn of its tenant. `refusal`
     is why versions of its type refused its data. `steps` are the stored ones, in the order in which they began.
-    `awaits` is what its handler has suspended it for: a step, a signal, or children. `deliveries` is the number of
-    deliveries of its `webhook`; `delivery_of` is the task whose end this one delivers.
+    `deliveries` is the number of deliveries of its `webhook`; `delivery_of` is the task whose end this one delivers.
     """
 
     summary: TaskSummary
@@ -333,5 +339,4 @@ class TaskDetail:
     deliveries: int = 0
     delivery_of: str | None = None
     steps: tuple[Step, ...] = ()
-    awaits: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -20,6 +22,8 @@ from taskqueue.shared.redis.connections import ForeignFormat
 from taskqueue.shared.redis.refusing import Refusing
 
 # The last one is the wording of Redis 7.0 for scripts.
+_SCRIPT = re.compile(r"\.? script: [0-9a-f]+, on @\w+:\d+\.?")
+"""The line of a script that an answer of Redis ends with; readers can do nothing with it."""
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")
 _REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")
 
@@ -28,7 +32,7 @@ def translation(error: Exception) -> StoreUnavailable | None:
     """Returns our error; None for one that is not the driver's, or that is caused by the command, not the server."""
     if not isinstance(error, RedisError):
         return None
-    said = str(error)
+    said = _SCRIPT.sub("", str(error))
     match error:
         case ForeignFormat():
             return IncompatibleSchema(said)

@@ -204,6 +204,13 @@ class Keys:
         """zset, owner: report, promote, cancel, expire. Tasks that wait for a retry, by its time."""
         return f"{self.prefix}taskqueue:retrying:{queue}"
 
+    AWAITING = _Key("taskqueue:awaiting")
+    """zset, owner: report, every script that moves a scheduled task. Tasks that wait for a signal, by its time-out."""
+
+    def awaiting(self, signal: str) -> str:
+        """zset, owner: as `AWAITING`. Those that wait for a signal of this name."""
+        return f"{self.prefix}taskqueue:awaiting:{signal}"
+
     BLOCKED = _Key("taskqueue:blocked")
     """zset, owner: submit, and every script that ends a task. Blocked tasks, by when they became blocked."""
 

@@ -50,6 +50,7 @@ def single(keys: Keys) -> Mapping[str, str]:
             (
                 keys.TASKS,
                 keys.BLOCKED,
+                keys.AWAITING,
                 keys.DEFERRED_WORK,
                 keys.REMOTE_PARENTS,
                 keys.LEASES,

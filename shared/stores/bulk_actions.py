@@ -362,7 +362,7 @@ class BulkActions:
     def _is_indexed(self, plan: Plan) -> bool:
         """Returns whether the indexes hold nothing but the tasks."""
         wanted = plan.selection.wanted
-        by_queue = all(self.records.is_by_queue(state) for state in plan.states)
+        by_queue = not wanted.signal and all(map(self.records.is_by_queue, plan.states))
         examined = wanted.type or wanted.tag or wanted.submitted_by or wanted.bulk or wanted.content(0)
         return not (examined or (wanted.queue and not by_queue) or (wanted.cause and wanted.state is None))
 

@@ -55,6 +55,7 @@ SUMMARY_FIELDS = (
     "error",
     "progress",
     "submitted_by",
+    "awaits",
 )
 """In the order of `page.lua`'s answer."""
 
@@ -86,6 +87,8 @@ def broken(task_id: str, why: str) -> TaskSummary:
 def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
     state = TaskState(fields["state"].decode())
     due = state in (TaskState.SCHEDULED, TaskState.RETRYING)
+    # A worker that refuses a task, or gives it back, leaves its name and the time; the attempt is not counted.
+    begun = state is not TaskState.PENDING and fields.get("attempt", b"0") != b"0"
     return TaskSummary(
         id=task_id,
         type=fields["description"].decode(),
@@ -95,15 +98,16 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         failures=whole(fields.get("failures", 0)),
         crashes=whole(fields.get("crashes", 0)),
         created_at=_moment(fields.get("created_at")),
-        started_at=_moment(fields.get("started_at")),
+        started_at=_moment(fields.get("started_at")) if begun else None,
         ended_at=_moment(fields.get("ended_at")) if state.ended else None,
         due_at=instant(float(fields["due_at"])) if due and "due_at" in fields else None,
         worker=fields["worker_name"].decode() if state is TaskState.RUNNING and "worker_name" in fields else None,
-        ran_on=fields["worker_name"].decode(errors="replace") if "worker_name" in fields else None,
+        ran_on=fields["worker_name"].decode(errors="replace") if begun and "worker_name" in fields else None,
         tags=_words(load_anything(fields["tags"])) if "tags" in fields else (),
         error=_error(fields.get("error")) if state is not TaskState.COMPLETED else None,
         progress=_progress(load_anything(fields["progress"])) if "progress" in fields else None,
         submitted_by=fields["submitted_by"].decode() if "submitted_by" in fields else None,
+        awaits=_awaits(text(fields.get("awaits", b"")), state),
     )
 
 
@@ -150,7 +154,6 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         deliveries=attempt_read("the deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
         delivery_of=text(fields["delivery_of"]) if "delivery_of" in fields else None,
         steps=attempt_read("the steps", lambda: _steps(fields), ()),
-        awaits=_awaits(text(fields.get("awaits", b"")), summary.state),
         meta=attempt_read("the metadata", lambda: _texts(load_anything(fields.get("meta", b"{}"))), {}),
     )
     return replace(detail, summary=replace(summary, corrupt="; ".join(wrong) or None))

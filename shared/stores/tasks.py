@@ -59,7 +59,7 @@ class Filter:
     a dead-letter group, `bulk` the bulk action that cancelled or deleted them (for bulk actions only), `deleted` stands
     for deleted tasks that can be restored, by their deletion. `id` is the beginning or the end of the id, `error` a
     part of the error, `worker` and `app_version` are those of the last attempt, and `older_than` and `newer_than` bound
-    the time since the creation.
+    the time since the creation. `signal` is the name of the signal that a scheduled task waits for, or "*" for any.
     """
 
     state: TaskState | None = None
@@ -78,6 +78,7 @@ class Filter:
     app_version: str | None = None
     older_than: timedelta | None = None
     newer_than: timedelta | None = None
+    signal: str | None = None
     data: tuple[DataField, ...] = ()
 
     def content(self, now_us: int) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class Filter:
 def filter_of(given: Mapping[str, Any], search: str = "") -> Filter:
     """Returns the filter of these fields and the words of a search. Raises SearchError.
 
-    A cause is one of dead letters, so a filter by it is one of failed tasks.
+    A cause is one of dead letters, so a filter by it is one of failed tasks; one by a signal is of scheduled ones.
     """
     found = parse(search)
     for name in found:
@@ -106,7 +107,8 @@ def filter_of(given: Mapping[str, Any], search: str = "") -> Filter:
     both = {**given, **found}
     if data := (*given.get("data", ()), *found.get("data", ())):
         both["data"] = data
-    return Filter(**{"state": TaskState.FAILED, **both} if "cause" in both else both)
+    implied = TaskState.FAILED if "cause" in both else TaskState.SCHEDULED if "signal" in both else None
+    return Filter(**{"state": implied, **both})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +328,8 @@ class Records:
             return [self.keys.DELETED]
         if wanted.cause:
             return [self.keys.failure_group(wanted.cause)]
+        if wanted.signal:
+            return [self.keys.AWAITING if wanted.signal == "*" else self.keys.awaiting(wanted.signal)]
         if wanted.state is not None:
             queues = (wanted.queue,) if wanted.queue else self.queues
             return self._state_indexes(wanted.state, [each for each in queues if each != without])

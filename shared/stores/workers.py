@@ -101,6 +101,11 @@ class WorkerInfo:
     reason: str | None = None
     """Why it is silent or lost."""
 
+    @property
+    def usage(self) -> str:
+        """Returns how many tasks run on how many processes and threads."""
+        return usage([self])
+
     def takes(self, queue: str) -> bool:
         """Returns whether it takes from a queue."""
         return any(matches(each, queue) for each in self.queues)
@@ -108,6 +113,26 @@ class WorkerInfo:
     def limit_reached(self, queue: str) -> bool:
         """Returns whether a queue uses all executors that it may have here."""
         return any(each.queue == queue and each.in_use >= each.limit for each in self.queue_executors)
+
+
+def capacity(workers: Sequence[WorkerInfo]) -> tuple[int, int]:
+    """Returns how many tasks they can run in a process each, and in a thread or a coroutine each."""
+    processes = sum(each.serial_slots or each.executors for each in workers)
+    return processes, max(0, sum(each.slots for each in workers) - processes)
+
+
+def in_words(processes: int, threads: int) -> str:
+    """Returns such numbers in words: 2 processes and 100 threads."""
+    said = f"{processes:,} process{'es' if processes != 1 else ''}"
+    return f"{said} and {threads:,} thread{'s' if threads != 1 else ''}" if threads else said
+
+
+def usage(workers: Sequence[WorkerInfo]) -> str:
+    """Returns how much of their capacity they use: 1 of 2 processes, 0 of 100 threads."""
+    processes, threads = capacity(workers)
+    serial = sum(each.serial_active if each.serial_slots else each.active for each in workers)
+    said = f"{serial:,} of {in_words(processes, 0)}"
+    return f"{said}, {sum(each.active for each in workers) - serial:,} of {threads:,} threads" if threads else said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,7 +139,7 @@ class Submission:
         text = strict_json.dump_checked(data, max_depth=self.settings.max_json_depth)
         most = self.settings.max_body_bytes
         if len(text) > most // 4 and len(text.encode()) > most:
-            raise Refusal(refusals.TOO_LARGE, refusals.BODY_TOO_LARGE)
+            raise Refusal(refusals.TOO_LARGE, refusals.body_too_large(most))
         return text
 
     def read(self, value: Any) -> Any:

@@ -56,7 +56,7 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         batch_id=found.batch.batch_id if found.batch else None,
         batch_index=found.batch.index if found.batch else None,
         attempts=tuple(map(_attempt, found.attempts)),
-        awaits=found.awaits,
+        awaits=summary.awaits,
         steps=tuple(map(step, found.steps)),
     )
 

@@ -180,14 +180,18 @@ KINDS = (
     NO_TYPES,
     NO_WORKER,
 )
-BODY_TOO_LARGE = (
-    "the body exceeds MAX_BODY_BYTES: send less, store the data elsewhere and send its address, or raise the limit; "
-    "PAYLOAD_STORE keeps data above PAYLOAD_THRESHOLD out of Redis"
-)
 UNCHANGED = "unchanged"
 """The member of a problem document that is true when Redis did not answer and nothing was changed."""
 CHECKS = (INVALID, UNKNOWN_TYPE, NO_TYPES, NO_WORKER)
 """Refusals by validation alone, before the Idempotency-Key is looked up."""
+
+
+def body_too_large(most: int) -> str:
+    """Returns what to do about a body of more than these bytes."""
+    return (
+        f"the body has more than {most:,} bytes (MAX_BODY_BYTES): send less, store the data elsewhere and send its "
+        "address, or raise the limit; PAYLOAD_STORE keeps data above PAYLOAD_THRESHOLD out of Redis"
+    )
 
 
 def invalid(errors: list[dict[str, str]], kind: Kind = INVALID, **members: Any) -> Refusal:

@@ -744,7 +744,7 @@ def test_a_person_approves_what_a_handler_waits_for(system: System, chromium: Br
     wait_until(lambda: '"saga-order"' in _text(f"{site.gateway}/types"), "the type is known")
     data = {"order": 1, "article": "unicorn", "amount": 5000, "thank_after": 0}
     waiting = site.submit(type="saga-order", data=data)
-    wait_until(lambda: system.records.get(waiting).awaits, "the handler waits")
+    wait_until(lambda: system.records.get(waiting).summary.awaits, "the handler waits")
     refunded = site.submit(type="saga-order", data={**data, "amount": 20})
     system.ended(refunded)
     for scheme, width in LOOKS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from taskqueue.shared.domain.step import StepKind, encode_step, read_step
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.stores.dead_letters import requeue
+from taskqueue.shared.stores.maintenance import promote
 from taskqueue.shared.stores.steps import RedisSteps
+from taskqueue.shared.stores.tasks import filter_of
 from tests.support.keys import keys
 from tests.support.store import SECOND, Store
 
@@ -68,7 +72,7 @@ def task(store: Store) -> str:
 
 def test_a_signal_wakes_the_task_that_waits_for_it(store: Store, task: str) -> None:
     found = store.records.get(task)
-    assert (found.summary.state, found.awaits) == (TaskState.SCHEDULED, "signal:approval")
+    assert (found.summary.state, found.summary.awaits) == (TaskState.SCHEDULED, "signal:approval")
     store.redis.delete(keys.wakeup("normal"))
     send(store, task, {"ok": True})
     assert store.state(task) is TaskState.PENDING
@@ -190,3 +194,71 @@ def test_quotes_in_names_of_senders_and_in_data_are_read_back(store: Store, task
     store.queues.signal(task, "approval", data, "another")
     [found] = store.records.get(task).steps
     assert found.size == len(json.dumps(data, sort_keys=True, separators=(",", ":")))
+
+
+def waits(store: Store, signal: str = "approval") -> tuple[list[str], list[str]]:
+    """The tasks that are listed as waiting for a signal of this name, and for any."""
+    wanted = (filter_of({}, f"signal:{signal}"), filter_of({}, "signal:*"))
+    named, any_ = ([each.id for each in store.records.page(each, limit=10).items] for each in wanted)
+    return named, any_
+
+
+def wait_out(store: Store) -> None:
+    store.clock.advance(timedelta(hours=2))
+    promote(store.scripts, "normal", 10)
+
+
+LEAVES: dict[str, Callable[[Store, str], object]] = {
+    "the signal": send,
+    "run now": lambda store, task: store.queues.run_now(task),
+    "cancel": lambda store, task: store.queues.cancel(task, "why"),
+    "its time-out": lambda store, task: wait_out(store),
+    "removal": lambda store, task: store.scripts.call("discard", task, "normal"),
+}
+
+
+@pytest.mark.parametrize("how", LEAVES)
+def test_a_task_is_listed_as_waiting_until_it_no_longer_waits(store: Store, task: str, how: str) -> None:
+    assert waits(store) == ([task], [task])
+    assert waits(store, "another") == ([], [task])
+    if how == "removal":
+        store.redis.hdel(keys.rq_job(task), "description")
+    LEAVES[how](store, task)
+    assert waits(store) == ([], [])
+    assert not store.redis.exists(keys.AWAITING, keys.awaiting("approval"))
+
+
+def test_a_waiting_task_stays_listed_when_it_is_moved_or_restored(store: Store, task: str) -> None:
+    store.queues.change(task, queue="low")
+    assert waits(store) == ([task], [task])
+    store.queues.cancel(task, "why")
+    store.queues.restore(task)
+    assert waits(store) == ([task], [task])
+
+
+def test_a_sleeping_task_waits_for_no_signal(store: Store) -> None:
+    [task] = store.submit()
+    store.claim()
+    sleep = (task, "t1", "interrupted", "scheduled", store.clock.now_us + HOUR, "{}", "", "sleep pause")
+    store.scripts.call("report", "w", *sleep)
+    assert waits(store) == ([], [])
+
+
+def test_recovery_lists_the_waits_that_a_version_before_them_stored(store: Store, task: str) -> None:
+    store.redis.delete(keys.AWAITING, keys.awaiting("approval"))
+    assert waits(store) == ([], [])
+    store.scripts.call("check_consistency", "", "", SECOND, 1000, "normal")
+    assert waits(store) == ([task], [task])
+
+
+def test_a_page_of_one_signal_reads_no_task_that_waits_for_another(store: Store) -> None:
+    for name in ("legal", "approval"):
+        for index in range(3 if name == "legal" else 1500):
+            store.redis.zadd(keys.AWAITING, {f"{name}-{index}": index})
+            store.redis.zadd(keys.awaiting(name), {f"{name}-{index}": index})
+            if name == "legal":
+                store.redis.hset(keys.rq_job(f"legal-{index}"), mapping={"state": "scheduled", "description": "noop"})
+    page = store.records.page(filter_of({}, "signal:legal"), limit=2)
+    assert [each.id for each in page.items] == ["legal-2", "legal-1"]
+    rest = store.records.page(filter_of({}, "signal:legal"), limit=2, cursor=page.next_cursor)
+    assert ([each.id for each in rest.items], rest.next_cursor) == (["legal-0"], None)

@@ -57,7 +57,7 @@ def task(store: Store) -> str:
 def test_a_sleeping_task_is_scheduled_and_holds_no_lease(store: Store, task: str) -> None:
     assert suspend(store, task) == 1
     found = store.records.get(task)
-    assert (found.summary.state, found.awaits) == (TaskState.SCHEDULED, "pause")
+    assert (found.summary.state, found.summary.awaits) == (TaskState.SCHEDULED, "pause")
     assert (found.summary.failures, found.summary.crashes) == (0, 0)
     assert found.attempts[0].outcome == "interrupted"
     assert store.redis.zcard(keys.LEASES) == store.redis.zcard(keys.rq_started("normal")) == 0
@@ -76,7 +76,7 @@ def test_it_runs_again_at_its_time_and_has_slept(store: Store, task: str) -> Non
     assert store.claim(token="t2") == [task]
     assert kind(store, task, "t2") == "slept"
     assert kind(store, task, "t2") == "slept"
-    assert store.records.get(task).awaits is None
+    assert store.records.get(task).summary.awaits is None
 
 
 def test_running_it_now_ends_its_sleep(store: Store, task: str) -> None:
@@ -108,7 +108,7 @@ def test_a_sleeping_task_is_cancelled_and_restored(store: Store, task: str) -> N
     assert store.state(task) is TaskState.CANCELLED
     store.queues.restore(task)
     found = store.records.get(task)
-    assert (found.summary.state, found.awaits) == (TaskState.SCHEDULED, "pause")
+    assert (found.summary.state, found.summary.awaits) == (TaskState.SCHEDULED, "pause")
     store.clock.now_us += HOUR
     promote(store)
     assert store.claim(token="t2") == [task]

@@ -41,7 +41,7 @@ def test_it_holds_no_executor_and_survives_its_worker(system: System, tmp_path: 
     worker = system.start_worker(**MODULES, WORKER_EXECUTORS="2")
     task = started(system, tmp_path, many=2)
     blocked(system, task)
-    assert system.records.get(task).awaits == "children:pages"
+    assert system.records.get(task).summary.awaits == "children:pages"
     assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
     worker.kill()
     worker.wait()

@@ -38,7 +38,7 @@ def test_a_sleeping_task_occupies_no_executor(system: System, tmp_path: Path, ki
     assert system.ended(system.submit("noop")).summary.state is TaskState.COMPLETED
     for number, each in enumerate(sleeping):
         found = system.records.get(each)
-        assert (found.awaits, found.summary.failures) == ("pause", 0)
+        assert (found.summary.awaits, found.summary.failures) == ("pause", 0)
         assert [attempt.outcome for attempt in found.attempts] == ["interrupted"]
         assert calls(tmp_path / str(number), "finally") == 1
         assert calls(tmp_path / str(number), "swallowed") == 0

@@ -149,7 +149,7 @@ class Laboratory:
         """Sends the first signal at once, the second one when it is waited for; each of them twice."""
         found = self.system.records.get(flow)
         for name in SIGNALS:
-            if (name == SIGNALS[0] or found.awaits == f"signal:{name}") and not found.summary.state.ended:
+            if (name == SIGNALS[0] or found.summary.awaits == f"signal:{name}") and not found.summary.state.ended:
                 self.system.queues.signal(flow, name, number, "Ann")
 
 

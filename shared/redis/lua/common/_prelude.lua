@@ -306,6 +306,15 @@ local function leave_wait_queue(id, queue)
   redis.call('ZREM', keys.rq_deferred(queue), id)
 end
 
+-- Lists a scheduled task among those that wait for a signal, by the end of that wait; without one removes it from them.
+local function list_wait(id, due)
+  local t = record(id, 'awaits')
+  local signal = string.match(t and t.awaits or '', '^signal (.*)$')
+  for _, key in ipairs(signal and {keys.AWAITING, keys.awaiting(signal)} or {}) do
+    if due then redis.call('ZADD', key, num(due), id) else redis.call('ZREM', key, id) end
+  end
+end
+
 -- Removes a task from the structures of its state.
 local function leave(id, state, queue, token)
   local there = redis.call('ZREM', index_key(state, queue), id)
@@ -316,6 +325,7 @@ local function leave(id, state, queue, token)
     redis.call('ZREM', RQ_REGISTRY[state] .. queue, id)
   end
   if state == 'failed' then leave_failure_group(id) end
+  if state == 'scheduled' then list_wait(id) end
 end
 
 -- --- history: ends of tasks that are still to be stored there ---
@@ -364,6 +374,7 @@ local function enter_due(id, state, queue, due)
   redis.call('ZADD', index_key(state, queue), num(due), id)
   redis.call('ZADD', RQ_REGISTRY[state] .. queue, num(math.floor(due / 1000000)), id)
   redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue)
+  if state == 'scheduled' then list_wait(id, due) end
 end
 
 -- Registers the expiry of a task for the expire script.

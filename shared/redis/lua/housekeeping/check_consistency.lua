@@ -141,7 +141,7 @@ end
 
 local function inspect(id)
   local t = record(id, 'state', 'origin', 'description', 'created_at', 'due_at', 'tags', 'expires_at', 'data',
-    'limit_key', 'webhook', 'delivered_end', 'ended_at')
+    'limit_key', 'webhook', 'delivered_end', 'ended_at', 'awaits')
   if not t then return end
   if not (t.state or t.description or t.data) then return forget(id) end
   local state, queue = t.state, t.origin
@@ -159,6 +159,7 @@ local function inspect(id)
   end
   if home then check_score(id, state, queue, number_of(home), number_of(t.due_at))
   else bring_home(id, state, queue, t.due_at) end
+  if t.awaits then list_wait(id, state == 'scheduled' and (number_of(t.due_at) or now)) end
   if state == 'blocked' then
     local mended, parents = repair_blocked(id)
     if mended then found('blocked') end

@@ -15,13 +15,14 @@ local function promote(state, most)
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - (number_of(due[at + 1]) or now))
-    local relations, task_type = record_values(id, 'relations', 'description')
+    local relations, task_type, awaits = record_values(id, 'relations', 'description', 'awaits')
     if relations == nil then -- the key is not a hash
       enter_ended(id, 'failed', queue)
       redis.call('ZREM', key, id)
     elseif relations and held_back(id, state, queue, 0) then
       promoted = promoted + 1
     else
+      if awaits then list_wait(id) end
       set_state(id, state, 'pending', 'enqueued_at', stamp)
       if relations then moved(id, state, 'pending') end
       ids[#ids + 1] = id
