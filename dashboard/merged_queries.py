@@ -34,6 +34,7 @@ from taskqueue.shared.stores.failure_groups import FailureGroup
 from taskqueue.shared.stores.saved_views import SavedView
 from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.tasks import Filter, Page
+from taskqueue.shared.submission.amending import Change
 
 T = TypeVar("T")
 
@@ -252,6 +253,12 @@ class MergedQueries(Queries):
         number, exact = sum(count.number for count, _ in found), all(count.exact for count, _ in found)
         samples = [each for row in zip_longest(*(some for _, some in found)) for each in row if each]
         return Count(number, exact), samples[:most]
+
+    def changes(self, plan: Plan) -> list[Change]:
+        """Returns how a bulk action would change the data of the first of its tasks in each partition."""
+        plans = self._plans(plan)
+        found = self._all(lambda number: self.parts[number].changes(plans[number]), plans).values()
+        return list(chain.from_iterable(found))
 
     def shares(self, plan: Plan, rate: int) -> list[Share]:
         """Returns what of a bulk action is to be done in which partition: as much of the rate as of the tasks."""

@@ -73,6 +73,7 @@ def one_action(parts: Sequence[BulkAction]) -> BulkAction:
         done=sum(each.done for each in parts),
         passed=sum(each.passed for each in parts),
         stopped=sum(each.stopped for each in parts),
+        unfit=sum(each.unfit for each in parts),
         canary=sum(each.canary for each in parts),
         exact=all(each.exact for each in parts),
         begun_at=min(each.begun_at for each in parts),

@@ -35,6 +35,7 @@ from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.shared.stores.tasks import Filter, Page, Reading, Unread
 from taskqueue.shared.stores.workers import WorkerInfo
+from taskqueue.shared.submission.amending import Change
 
 if TYPE_CHECKING:
     from taskqueue.shared.history.analytics import Report, Wanted
@@ -270,6 +271,10 @@ class Queries:
             found = self.stores.bulk_actions.sample(plan, len(plan.selection.ids))
             return Count(len(found), exact=True), found[:most]
         return self.stores.bulk_actions.count(plan), self.stores.bulk_actions.sample(plan, most)
+
+    def changes(self, plan: Plan) -> list[Change]:
+        """Returns how a bulk action would change the data of the first of its tasks."""
+        return self.stores.amendments.preview(plan)
 
     @_cached
     def locks(self) -> list[LockInfo]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from taskqueue.shared.alerts.incident import Incidents
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.history.records import open_history, open_records
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.audit import Audit
@@ -27,6 +28,7 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.amending import Amendments
 from taskqueue.shared.submission.bodies import context_of
 from taskqueue.shared.submission.task_factory import TaskFactory
 from taskqueue.shared.submission.type_cache import TypeCache
@@ -44,6 +46,7 @@ class Stores:
     """All stores, on one Redis client."""
 
     redis: Redis
+    amendments: Amendments
     audit: Audit
     batches: Batches
     breakdowns: Breakdowns
@@ -82,6 +85,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
     workers = Workers(redis, settings.lease())
     return Stores(
         redis=redis,
+        amendments=Amendments(bulk_actions, type_cache, Redaction(settings.dashboard_redact)),
         audit=Audit(redis),
         batches=batches,
         breakdowns=Breakdowns(tasks, batches),

@@ -76,6 +76,7 @@ from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.amending import Amendments
 from taskqueue.shared.submission.bodies import context_of
 from taskqueue.shared.submission.outbox import OutboxReceiver
 from taskqueue.shared.submission.task_factory import TaskFactory
@@ -211,7 +212,7 @@ def _add_routes(
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis), redaction), app.config["STOPPING"])),
         DeadLetterRoutes(dead_letters),
-        BulkRoutes(bulk_actions),
+        BulkRoutes(bulk_actions, Amendments(bulk_actions, type_cache, Redaction(settings.dashboard_redact))),
         WorkerRoutes(workers),
         WaitingRoutes(scripts, queues, workers),
         TypeRoutes(type_cache, policy, queues.pauses),

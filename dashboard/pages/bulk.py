@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, flash, g, request, url_for
 
+from taskqueue.dashboard import editing
 from taskqueue.dashboard.auth.security import demand_role, needs, person
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import context, recorded, show
@@ -18,11 +20,14 @@ from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import StoreUnavailable, TooManyAtOnce
 from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
 from taskqueue.shared.stores.tasks import Filter
+from taskqueue.shared.submission.amending import misfit
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
 USUAL_RATE = 50
+CHANGES = 3
+"""Tasks whose data a review shows before and after a change."""
 SAMPLE = 20
 """Tasks that a review shows."""
 _CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
@@ -41,12 +46,16 @@ def actions() -> str:
 def review() -> str:
     plan = _plan()
     count, first = context.queries.selected(plan, SAMPLE)
+    changes, hide = context.queries.changes(plan), context.redaction.hide
     cause = plan.selection.wanted.cause
     return show(
         "bulk_review.html",
         plan=plan,
         count=count,
         first=first,
+        changes=changes,
+        texts=[(each, json.dumps(hide(each.before)), json.dumps(hide(each.after))) for each in changes[:CHANGES]],
+        misfit=misfit(changes),
         group=context.queries.failure_group(cause) if cause else None,
         form=request.form,
         form_filter=given(request.form),
@@ -66,9 +75,11 @@ def begin() -> Response:
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
     shares, begun = context.queries.shares(plan, rate), None
+    if wrong := misfit(context.queries.changes(plan)):
+        abort(400, wrong)
     if not shares:
         abort(400, "none of these tasks can be processed any more: they have changed since the review")
-    what, name = _what(plan.selection), person().name
+    what, name = _what(plan.selection) + context.stores.amendments.in_words(plan), person().name
     for stores, own, own_rate, count in shares:
         reason = f"by {name} in the dashboard"
         first = f", {own.canary} first" if own.canary else ""
@@ -160,9 +171,19 @@ def _plan() -> Plan:
         abort(400, f"there is no queue {to[:40]}: choose one of the list")
     try:
         canary, success = request.form.get("canary", 0, int), request.form.get("success", SUCCESS, int)
-        return Plan(verb=verb, selection=_selection(), to=to, canary=canary, success=success)
+        patch = _patch() if verb is Verb.RETRY else None
+        return Plan(verb=verb, selection=_selection(), to=to, canary=canary, success=success, patch=patch)
     except ValueError as error:
         abort(400, str(error))
+
+
+def _patch() -> dict[str, Any] | None:
+    """Returns the change of the data; None for none. Ends the request with 400 if it is no JSON object."""
+    text = request.form.get("patch", "").strip()
+    patch = editing.parse(text) if text else None
+    if not (patch is None or isinstance(patch, dict)):
+        abort(400, 'the change of the data is no JSON object: name fields and their new values, as in {"amount": 5}')
+    return patch
 
 
 def _demand_role(verb: Verb) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from taskqueue.gateway.partitions.router import Call, Router
 
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_PREVIEWED = ("action", "filter", "task_ids", "to")
+_PREVIEWED = ("action", "filter", "task_ids", "to", "patch")
 Bodies = Mapping["Member", bytes]
 About = Callable[["Member"], "Environ"]
 """Returns what the app of a partition is told about a request."""
@@ -65,6 +65,8 @@ def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answe
     if away := [member.number for member, answer in previews.items() if not answer.well]:
         text = f"{not_answering(away)}, and an action needs all: try again when all answer"
         raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
+    if unfit := next((member for member, answer in previews.items() if answer.document["unfit"]), None):
+        return unfit.call(call.environ, bodies[unfit])  # which refuses it, and says why
     counts = {member: answer.document["count"] for member, answer in previews.items()}
     with_tasks = {member: bodies[member] for member, count in counts.items() if count}
     tasks = {member.number: count for member, count in counts.items() if count or not with_tasks}

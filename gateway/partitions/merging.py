@@ -192,7 +192,8 @@ def preview(parts: Parts) -> Document:
     return {
         "count": sum(each["count"] for each in parts.values()),
         "exact": all(each["exact"] for each in parts.values()),
-        "sample": [task for each in parts.values() for task in each["sample"]][:20],
+        **{name: [one for each in parts.values() for one in each[name]][:20] for name in ("sample", "changes")},
+        **{name: sum(each[name] for each in parts.values()) for name in ("checked", "unfit")},
     }
 
 
@@ -206,7 +207,9 @@ def bulk_action(parts: Parts) -> Document:
     ends = [each["ended_at"] for each in every]
     return {
         **first(parts),
-        **{name: sum(each[name] for each in every) for name in ("rate", "total", "done", "skipped", "waiting")},
+        **{
+            name: sum(each[name] for each in every) for name in ("rate", "total", "done", "skipped", "unfit", "waiting")
+        },
         **{name: _summed(each[name] for each in every) for name in ("outcomes", "waiting_for")},
         "status": min((each["status"] for each in every), key=_STATES.index),
         "canary": sum(each["canary"] or 0 for each in every) or None,

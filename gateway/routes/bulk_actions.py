@@ -8,6 +8,7 @@ from flask import request
 
 from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import actor, demand_scope
+from taskqueue.gateway.auth.visible import demand_no_placeholder, visible
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from taskqueue.gateway.http.parts import BULK_PART, BulkPart
@@ -17,6 +18,7 @@ from taskqueue.shared.stores.api_keys import Scope
 from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.tasks import Filter
 from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.amending import Amendments, Change, misfit
 from taskqueue.shared.submission.refusals import Refusal
 
 SAMPLE = 20
@@ -28,8 +30,9 @@ STARTED = {202: Answer(description="The action is stored and has begun.", model=
 class BulkRoutes:
     """Actions on many tasks, which a housekeeper carries out in the background at a rate."""
 
-    def __init__(self, bulk_actions: BulkActions) -> None:
+    def __init__(self, bulk_actions: BulkActions, amendments: Amendments) -> None:
         self.bulk_actions = bulk_actions
+        self.amendments = amendments
 
     @endpoint(
         "POST",
@@ -43,8 +46,14 @@ class BulkRoutes:
         """Counts the tasks that an action would process now, and shows some of them. Changes nothing."""
         plan = self._checked(body)
         count, sample = self.bulk_actions.count(plan), self.bulk_actions.sample(plan, SAMPLE)
+        changes = sorted(self.amendments.preview(plan), key=lambda each: not each.problem)
         shown = schemas.BulkPreview(
-            count=count.number, exact=count.exact, sample=[present.task(each) for each in sample]
+            count=count.number,
+            exact=count.exact,
+            sample=[present.task(each) for each in sample],
+            changes=[_change(each) for each in changes[:SAMPLE]],
+            checked=len(changes),
+            unfit=sum(bool(each.problem) for each in changes),
         )
         return Reply(content=shown)
 
@@ -61,7 +70,11 @@ class BulkRoutes:
     def begin(self, body: schemas.BulkActionBody) -> Reply:
         """Starts an action on the tasks that match now. `delete` needs the scope admin. Preview it first."""
         _demand_rights(Verb(body.action))
-        return begin(self.bulk_actions, self._checked(body), body.rate, body.reason)
+        plan = self._checked(body)
+        demand_no_placeholder(plan.patch)
+        if wrong := misfit(self.amendments.preview(plan)):
+            raise refusals.invalid([refusals.field_error(("patch",), wrong)])
+        return begin(self.bulk_actions, plan, body.rate, body.reason, self.amendments.in_words(plan))
 
     @endpoint(
         "GET",
@@ -164,9 +177,9 @@ class BulkRoutes:
         return found
 
 
-def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None) -> Reply:
-    """Starts a bulk action and returns the response with it."""
-    what, by = plan.selection.what, actor()
+def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None, change: str = "") -> Reply:
+    """Starts a bulk action and returns the response with it; `change` describes how it changes data."""
+    what, by = plan.selection.what + change, actor()
     part, reason = _part(), reason or f"bulk action of {by}"
     own, own_rate = plan, rate
     if part:
@@ -197,7 +210,7 @@ def _plan(body: schemas.BulkPreviewBody) -> Plan:
         raise refusals.invalid([refusals.field_error(("filter",), text)])
     try:
         selection = Selection(ids=tuple(dict.fromkeys(body.task_ids or ())), wanted=named.wanted if named else Filter())
-        more = body.model_dump(include={"canary", "success"}, exclude_none=True)
+        more = body.model_dump(include={"canary", "success"}, exclude_none=True) | {"patch": body.patch}
         return Plan(verb=Verb(body.action), selection=selection, to=body.to or "", **more)
     except ValueError as error:
         raise refusals.invalid([refusals.field_error(("action",), str(error))]) from None
@@ -207,6 +220,11 @@ def _demand_rights(verb: Verb) -> None:
     """Raises Refusal: 403 for a deletion without the scope admin."""
     if verb is Verb.DELETE:
         demand_scope(Scope.ADMIN, "a bulk deletion")
+
+
+def _change(made: Change) -> schemas.ChangeView:
+    before, after = visible(made.before), visible(made.after)
+    return schemas.ChangeView(task_id=made.task_id, before=before, after=after, problem=made.problem or None)
 
 
 def _view(action: BulkAction) -> schemas.BulkActionView:
@@ -224,6 +242,7 @@ def _view(action: BulkAction) -> schemas.BulkActionView:
         exact=action.exact,
         done=action.done,
         skipped=action.passed,
+        unfit=action.unfit,
         outcomes=dict(action.outcomes),
         waiting=action.waiting,
         waiting_for=dict(action.waiting_for) if action.waiting else {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
@@ -42,6 +42,11 @@ class BulkPreviewBody(Body):
     filter: BulkFilter | None = None
     task_ids: list[TaskId] | None = Field(None, min_length=1, max_length=MOST_SELECTED)
     to: QueueName | None = Field(None, description="For move: the queue to move to; it must exist.")
+    patch: dict[str, Any] | None = Field(
+        None,
+        description="For retry: a JSON merge patch (RFC 7396) that changes the data of each dead letter first. Nothing "
+        "begins if one of the first 500 could not have the changed data; such a later one remains a dead letter.",
+    )
 
 
 class BulkActionBody(BulkPreviewBody):
@@ -63,12 +68,24 @@ class BulkActionBody(BulkPreviewBody):
     reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")
 
 
+class ChangeView(View):
+    """How a patch would change the data of a dead letter."""
+
+    task_id: str
+    before: Any
+    after: Any
+    problem: str | None = Field(description="Why the task cannot have the changed data.")
+
+
 class BulkPreview(View):
     """What an action would do now."""
 
     count: int = Field(description="Number of tasks.")
     exact: bool = Field(description="Whether the count is exact; it is estimated when very many tasks are examined.")
     sample: list[TaskView] = Field(description="Some of the tasks.")
+    changes: list[ChangeView] = Field(description="With a patch: the changes of some of them, the impossible first.")
+    checked: int = Field(description="With a patch: for how many the changed data was checked.")
+    unfit: int = Field(description="How many of these cannot have it: the action would be refused.")
 
 
 class ReplayView(View):
@@ -96,6 +113,7 @@ class BulkActionView(View):
     exact: bool = Field(description="Whether `total` is exact or an estimate.")
     done: int = Field(description="Tasks processed.")
     skipped: int = Field(description="Tasks that could not be processed any more.")
+    unfit: int = Field(description="With a patch: those of them that cannot have the changed data.")
     outcomes: dict[str, int] = Field(
         description="For retry: retried tasks by how they ended: completed, failed_same, failed_other, cancelled, "
         "expired, removed."

@@ -6,9 +6,10 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from taskqueue.shared.cli.output import Output
+from taskqueue.shared.cli.data import read_data
+from taskqueue.shared.cli.output import Output, dump
 from taskqueue.shared.cli.tasks import SEARCH
-from taskqueue.shared.client import Client, TaskState
+from taskqueue.shared.client import BulkPreview, Client, TaskState
 
 _ACTIONS = {
     "cancel": "cancel waiting tasks; with --status running, running ones",
@@ -47,6 +48,7 @@ def add_commands(group: Any) -> None:
         if name == "move":
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":
+            add_change(one)
             one.add_argument(
                 "--canary", type=int, metavar="N", help="retry N first; the others follow if these end well"
             )
@@ -68,6 +70,30 @@ def add_commands(group: Any) -> None:
         one = group.add_parser(name, help=text)
         one.add_argument("action_id", metavar="ID")
         one.set_defaults(run=change, change=name)
+
+
+def add_change(one: argparse.ArgumentParser) -> None:
+    """Adds the options that change the data of dead letters."""
+    text = "change the data first: the field (a.b in an object) becomes the value, JSON or text; repeatable"
+    one.add_argument("--set", dest="sets", action="append", default=[], metavar="FIELD=VALUE", help=text)
+    one.add_argument("--unset", action="append", default=[], metavar="FIELD", help="remove a field of the data first")
+
+
+def patch_of(wanted: argparse.Namespace) -> dict[str, Any] | None:
+    """Returns the JSON merge patch of those options; None without any. Raises ValueError."""
+    patch: dict[str, Any] = {}
+    for field, value in [
+        *(each.partition("=")[::2] for each in wanted.sets),
+        *((each, "null") for each in wanted.unset),
+    ]:
+        *path, name = field.split(".")
+        inner: Any = patch
+        for each in path:
+            inner = inner.setdefault(each, {}) if isinstance(inner, dict) else None
+        if not name or not value or not isinstance(inner, dict):
+            raise ValueError(f"--set {field}: write FIELD=VALUE, as in --set warehouse=1 or --set address.city=Oslo")
+        inner[name] = read_data(value)
+    return patch or None
 
 
 def add_filters(one: argparse.ArgumentParser) -> None:
@@ -93,20 +119,31 @@ def filters_of(wanted: argparse.Namespace) -> dict[str, Any]:
 
 def act(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Counts the tasks and shows some; starts the action with --yes."""
-    filters = filters_of(wanted)
-    tasks = {"task_ids": wanted.ids or None, "to": wanted.to, **filters}
+    patch = patch_of(wanted) if wanted.action == "retry" else None
+    tasks = {"task_ids": wanted.ids or None, "to": wanted.to, "patch": patch, **filters_of(wanted)}
     if not wanted.yes:
-        found = client.bulk_actions.preview(wanted.action, **tasks)
-        if out.as_json:
-            out.value(found)
-            return 0
-        out.line(f"{'' if found.exact else 'about '}{found.count} tasks; nothing was changed: start it with --yes")
-        out.table(_SAMPLE, found.sample)
-        return 0
+        return show_preview(client.bulk_actions.preview(wanted.action, **tasks), out)
     how = {name: getattr(wanted, name) for name in ("rate", "reason", "canary", "success")}
     started = client.bulk_actions.start(wanted.action, **how, **tasks)
     out.value(client.bulk_actions.wait(started.action_id) if wanted.wait else started)
     return 0
+
+
+def show_preview(found: BulkPreview, out: Output) -> int:
+    """Prints what an action would do; returns 1 if its changes of the data are not possible."""
+    if out.as_json:
+        out.value(found)
+        return int(found.unfit > 0)
+    out.line(f"{'' if found.exact else 'about '}{found.count} tasks; nothing was changed: start it with --yes")
+    if not found.checked:
+        out.table(_SAMPLE, found.sample)
+        return 0
+    out.line(f"{found.checked - found.unfit} of {found.checked} that were checked can have the changed data")
+    for each in found.changes[:5]:
+        out.line(
+            f"{each['task_id']}  {dump(each['before'])} -> {dump(each['after'])}  {each['problem'] or ''}".rstrip()
+        )
+    return int(found.unfit > 0)
 
 
 def show_all(client: Client, wanted: argparse.Namespace, out: Output) -> int:

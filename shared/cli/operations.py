@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
+from taskqueue.shared.cli.bulk import add_change, patch_of, show_preview
 from taskqueue.shared.cli.data import read_data
 from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client, ClientError, Conflict, Schedule, Task
+from taskqueue.shared.client import Client, Schedule, Task, TaskState
 
+MOST_RATE = 5000
+"""Tasks per second: as fast as the API allows."""
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
 _QUEUES = {
     "name": "QUEUE",
@@ -75,6 +77,11 @@ def _add_dead_letters(group: Any) -> None:
         one.add_argument("ids", nargs="*", metavar="ID")
         one.add_argument("--all", action="store_true", help="all current dead letters, or all of --type")
         one.add_argument("--type", dest="task_type")
+        if name == "retry":
+            add_change(one)
+            one.add_argument(
+                "--yes", action="store_true", help="with a change of the data: retry; else show the change"
+            )
         one.set_defaults(run=run)
 
 
@@ -218,36 +225,45 @@ def _dead(task: Task) -> dict[str, Any]:
 
 
 def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Retries dead letters one by one; stops at the first error. With --all, skips those of a stopped batch."""
-    left = 0
-    for each in _meant(client, wanted):
-        try:
-            done = client.dead_letters.retry(each)
-        except Conflict as refusal:
-            if not wanted.all or refusal.type != "/problems/batch-stopped":
-                raise
-            out.fail(refusal if out.as_json else ClientError(f"{each} is left: {refusal.detail}"))
-            left += 1
-        else:
-            out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
-    return 1 if left else 0
+    """Retries dead letters: named ones one by one, up to the first error; with --all, all in one bulk action."""
+    patch = patch_of(wanted)
+    if patch and not wanted.yes:
+        return show_preview(client.bulk_actions.preview("retry", patch=patch, **_meant(wanted)), out)
+    if wanted.all or patch:
+        return _in_bulk(client, out, "retry", patch=patch, **_meant(wanted))
+    for each in _meant(wanted)["task_ids"]:
+        done = client.dead_letters.retry(each)
+        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
+    return 0
 
 
 def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Deletes dead letters one by one; stops at the first error."""
-    for each in _meant(client, wanted):
+    """Deletes dead letters: named ones one by one, up to the first error; with --all, all in one bulk action."""
+    if wanted.all:
+        return _in_bulk(client, out, "delete", **_meant(wanted))
+    for each in _meant(wanted)["task_ids"]:
         client.dead_letters.delete(each)
         out.value({"task_id": each, "removed": True}) if out.as_json else out.line(f"{each} removed")
     return 0
 
 
-def _meant(client: Client, wanted: argparse.Namespace) -> Iterator[str]:
+def _in_bulk(client: Client, out: Output, action: str, **tasks: Any) -> int:
+    """Starts a bulk action and waits for its end; returns 1 if it left some of the dead letters."""
+    started = client.bulk_actions.start(action, rate=MOST_RATE, **tasks)
+    out.line(f"bulk action {started.action_id}: {started.what}")
+    ended = client.bulk_actions.wait(started.action_id)
+    left = f", {ended.skipped} left: they have changed, or their batches are stopped" if ended.skipped else ""
+    out.value(ended) if out.as_json else out.line(f"{ended.done} of {ended.total} done{left}")
+    return int(ended.skipped > 0)
+
+
+def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
+    """Returns which dead letters are meant, as the API takes them."""
     if bool(wanted.ids) == wanted.all:
         raise ValueError("which dead letters: give either their ids or --all")
     if wanted.task_type and not wanted.all:
         raise ValueError("--type needs --all")
-    # Read to the end first, because the actions change the list.
-    return iter(wanted.ids or [each.task_id for each in client.dead_letters.find(wanted.task_type)])
+    return {"task_ids": wanted.ids} if wanted.ids else {"status": TaskState.FAILED, "type": wanted.task_type}
 
 
 def list_queues(client: Client, wanted: argparse.Namespace, out: Output) -> int:

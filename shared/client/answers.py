@@ -108,6 +108,10 @@ class BulkPreview:
     count: int
     exact: bool
     sample: tuple[Task, ...] = ()
+    changes: Sequence[Mapping[str, Any]] = ()
+    """With a patch: task_id, before, after and problem of some of them."""
+    checked: int = 0
+    unfit: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +184,7 @@ class BulkAction:
     created_by: str
     created_at: datetime
     exact: bool = True
+    unfit: int = 0
     to: str | None = None
     outcomes: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0

@@ -185,10 +185,16 @@ class BulkActions(Resource):
     """
 
     def preview(
-        self, action: str, *, task_ids: Sequence[str] | None = None, to: str | None = None, **filters: Any
+        self,
+        action: str,
+        *,
+        task_ids: Sequence[str] | None = None,
+        to: str | None = None,
+        patch: Mapping[str, Any] | None = None,
+        **filters: Any,
     ) -> BulkPreview:
-        """Returns how many tasks an action would process now, and some of them."""
-        body = _bulk(action, task_ids, to, filters)
+        """Returns how many tasks an action would process now, and some of them, with the changes of a `patch`."""
+        body = _bulk(action, task_ids, to, filters, patch)
         return self._ask(BulkPreview, "POST", "/bulk-actions/preview", body=body)
 
     def start(
@@ -201,14 +207,17 @@ class BulkActions(Resource):
         reason: str | None = None,
         canary: int | None = None,
         success: int | None = None,
+        patch: Mapping[str, Any] | None = None,
         **filters: Any,
     ) -> BulkAction:
         """Starts an action on the tasks that match now, at a `rate` in tasks per second.
 
         A retry with a `canary` retries so many first, and continues while `success` percent of the retried complete.
+        With a `patch`, a JSON merge patch, it changes the data of the dead letters first. Raises Refused if that would
+        not match the schema of their type.
         """
         given = {"rate": rate, "reason": reason, "canary": canary, "success": success}
-        body = {**_bulk(action, task_ids, to, filters), **plain(given)}
+        body = {**_bulk(action, task_ids, to, filters, patch), **plain(given)}
         return self._ask(BulkAction, "POST", "/bulk-actions", body=body, repeatable=False)
 
     def all(self) -> list[BulkAction]:
@@ -251,12 +260,17 @@ class BulkActions(Resource):
         return self._ask(BulkAction, "POST", f"/bulk-actions/{quote(action_id, safe='')}/{change}")
 
 
-def _bulk(action: str, task_ids: Sequence[str] | None, to: str | None, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the body of a bulk action."""
-    given = plain(filters)
-    return plain(
-        {"action": action, "task_ids": list(task_ids) if task_ids else None, "filter": given or None, "to": to}
-    )
+def _bulk(
+    action: str,
+    task_ids: Sequence[str] | None,
+    to: str | None,
+    filters: Mapping[str, Any],
+    patch: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Returns the body of a bulk action. A null in a patch removes a field, so it is sent as it is."""
+    given, ids = plain(filters), list(task_ids) if task_ids else None
+    body = plain({"action": action, "task_ids": ids, "filter": given or None, "to": to})
+    return {**body, "patch": dict(patch)} if patch else body
 
 
 class Queues(Resource):

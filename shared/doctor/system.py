@@ -18,7 +18,7 @@ from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.unarchived import MOST_WAITING, feed
 from taskqueue.shared.stores.waiting import explain_waiting
-from taskqueue.shared.stores.workers import Workers, capacity, in_words
+from taskqueue.shared.stores.workers import Workers, capacity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _workers(
         ]
     if not workers:
         return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: taskqueue worker")]
-    seen = f"{len(workers)} alive with {in_words(*capacity(workers))}"
+    seen = f"{len(workers)} alive with {capacity(workers)}"
     return [fine("workers", seen), *check_queues(workers, queues)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
@@ -48,6 +48,9 @@ COUNTS = 200
 MOST_CANARIES = 1000
 SUCCESS = 95
 """Percent of the retried tasks that have to complete after a canary, unless another share is given."""
+LONGEST_PATCH = 10_000
+AMEND = "amend"
+"""The stored verb of a retry that changes data: a housekeeper of a version without that leaves it alone."""
 _EVER = 8e15
 """Bound of scores that are instants (microseconds)."""
 
@@ -135,6 +138,10 @@ class BulkAction:
     """How many are retried first; the others follow when these have ended well. 0: all at once."""
     success: int = SUCCESS
     """With a canary: percent of the retried tasks that have to complete."""
+    patch: Any = None
+    """The JSON merge patch that changes the data of the dead letters that it retries."""
+    unfit: int = 0
+    """Tasks among the `passed` that remain dead letters, because they cannot have the changed data."""
     why: str = ""
     """Why it stopped by itself."""
     replays: Mapping[str, Replay] = field(default_factory=dict)
@@ -217,6 +224,7 @@ class Plan:
     """What an action is to do: to which tasks, and for a move to which queue. Raises ValueError for a contradiction.
 
     A retry may begin with a `canary` of some tasks, and continues while `success` percent of the retried ones complete.
+    It may change the data of the tasks by a `patch`, a JSON merge patch.
     """
 
     verb: Verb
@@ -224,6 +232,7 @@ class Plan:
     to: str = ""
     canary: int = 0
     success: int = SUCCESS
+    patch: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         state = self.selection.wanted.state
@@ -235,8 +244,9 @@ class Plan:
             raise ValueError(
                 "name the queue that the tasks are moved to" if not self.to else "only a move has a target"
             )
-        if self.canary and self.verb is not Verb.RETRY:
-            raise ValueError("only a retry can try some tasks first")
+        if (self.canary or self.patch) and self.verb is not Verb.RETRY:
+            raise ValueError("only a retry can try some tasks first, or change their data")
+        _demand_short(self.patch)
         if not (0 <= self.canary <= MOST_CANARIES and 1 <= self.success <= 100):
             raise ValueError(f"the canary must be from 0 to {MOST_CANARIES} tasks, and its success from 1 to 100 %")
         if len(self.selection.ids) > MOST_SELECTED:
@@ -250,6 +260,11 @@ class Plan:
         # Running tasks that a bulk action asked to cancel come first: they may become cancelled meanwhile.
         asked = self.verb is Verb.RESTORE and wanted.bulk and not wanted.deleted
         return (TaskState.RUNNING, *STATES[self.verb]) if asked else STATES[self.verb]
+
+
+def _demand_short(patch: Mapping[str, Any] | None) -> None:
+    if len(json.dumps(patch)) > LONGEST_PATCH:
+        raise ValueError(f"the patch has more than {LONGEST_PATCH:,} characters: set fewer fields, or shorter values")
 
 
 class BulkActions:
@@ -301,7 +316,8 @@ class BulkActions:
             ids = self.keys.bulk_ids(action_id)
             wanted = self._wanted(plan, [ids] if plan.selection.ids else self._sources(plan), now)
             record: dict[Any, Any] = {
-                "verb": plan.verb,
+                "verb": AMEND if plan.patch else plan.verb,
+                "patch": json.dumps(plan.patch),
                 "followed": int(plan.verb is Verb.RETRY),
                 "what": what,
                 "by": by,
@@ -435,13 +451,24 @@ class BulkActions:
 
     # --- carrying out ---
 
-    def step(self, action: BulkAction, most: int, fencing_token: FencingToken = NO_LOCK) -> tuple[int, bool]:
+    def step(
+        self,
+        action: BulkAction,
+        most: int,
+        fencing_token: FencingToken = NO_LOCK,
+        amend: Callable[[Sequence[str], Any], Mapping[str, str]] | None = None,
+    ) -> tuple[int, bool]:
         """Processes the next tasks of an action; returns how many, and whether there may be more.
 
-        Raises StepRefused when the lock has ended.
+        `amend` returns the data with which tasks are retried. Raises StepRefused when the lock has ended.
         """
+        data: Mapping[str, str] = {}
+        if action.patch and amend:
+            with translated():
+                data = amend([text(each) for each in self._step(action, most, fencing_token, "", "1")[1]], action.patch)
+            most = max(1, len(data))
         with translated(), self._replaying(action, most, fencing_token) as cause:
-            what, handled = self._step(action, most, fencing_token, cause)
+            what, handled = self._step(action, most, fencing_token, cause, "", data)
             if what == b"stop":
                 for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES):
                     self.redis.srem(key, action.id)
@@ -449,10 +476,18 @@ class BulkActions:
         return int(handled), what == b"work"
 
     def _step(
-        self, action: BulkAction, most: int, fencing_token: FencingToken, cause: str, looking: str = ""
+        self,
+        action: BulkAction,
+        most: int,
+        fencing_token: FencingToken,
+        cause: str,
+        looking: str = "",
+        data: Mapping[str, str] | None = None,
     ) -> tuple[bytes, Any]:
         token, kept = (fencing_token.lock, fencing_token.token), to_us(self.dead_letters.kept) // 1000
-        what, handled = self.scripts.call("bulk_step", action.id, most, EXAMINED, *token, cause, looking, kept)
+        amended = chain.from_iterable((data or {}).items())
+        step = (action.id, most, EXAMINED, *token, cause, looking, kept)
+        what, handled = self.scripts.call("bulk_step", *step, *amended)
         return what, handled
 
     def _replaying(self, action: BulkAction, most: int, fencing_token: FencingToken) -> AbstractContextManager[str]:
@@ -500,7 +535,9 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
     ended = fields.get("ended_at")
     return BulkAction(
         id=action_id,
-        verb=Verb(fields["verb"]),
+        verb=Verb.RETRY if fields["verb"] == AMEND else Verb(fields["verb"]),
+        patch=json.loads(fields.get("patch", "null")),
+        unfit=whole(fields.get("unfit", 0)),
         what=fields.get("what", ""),
         by=fields.get("by", ""),
         rate=whole(fields["rate"]),

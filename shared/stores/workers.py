@@ -103,8 +103,10 @@ class WorkerInfo:
 
     @property
     def usage(self) -> str:
-        """Returns how many tasks run on how many processes and threads."""
-        return usage([self])
+        """Returns how many tasks it runs and can run: 1 of 2 processes, 0 of 100 threads."""
+        threads = self.active - self.serial_active, self.slots - self.serial_slots, "threads"
+        rows = (self.serial_active, self.serial_slots, "processes"), threads
+        return ", ".join(f"{used:,} of {most:,} {what}" for used, most, what in rows if most) or "–"
 
     def takes(self, queue: str) -> bool:
         """Returns whether it takes from a queue."""
@@ -115,24 +117,11 @@ class WorkerInfo:
         return any(each.queue == queue and each.in_use >= each.limit for each in self.queue_executors)
 
 
-def capacity(workers: Sequence[WorkerInfo]) -> tuple[int, int]:
-    """Returns how many tasks they can run in a process each, and in a thread or a coroutine each."""
-    processes = sum(each.serial_slots or each.executors for each in workers)
-    return processes, max(0, sum(each.slots for each in workers) - processes)
-
-
-def in_words(processes: int, threads: int) -> str:
-    """Returns such numbers in words: 2 processes and 100 threads."""
-    said = f"{processes:,} process{'es' if processes != 1 else ''}"
-    return f"{said} and {threads:,} thread{'s' if threads != 1 else ''}" if threads else said
-
-
-def usage(workers: Sequence[WorkerInfo]) -> str:
-    """Returns how much of their capacity they use: 1 of 2 processes, 0 of 100 threads."""
-    processes, threads = capacity(workers)
-    serial = sum(each.serial_active if each.serial_slots else each.active for each in workers)
-    said = f"{serial:,} of {in_words(processes, 0)}"
-    return f"{said}, {sum(each.active for each in workers) - serial:,} of {threads:,} threads" if threads else said
+def capacity(workers: Sequence[WorkerInfo]) -> str:
+    """Returns how many tasks they can run at a time: 2 processes and 100 threads."""
+    serial, all_ = sum(each.serial_slots for each in workers), sum(each.slots for each in workers)
+    said = f"{serial:,} process{'es' if serial != 1 else ''}"
+    return f"{said} and {all_ - serial:,} threads" if all_ > serial else said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

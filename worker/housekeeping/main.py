@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
@@ -23,6 +23,7 @@ from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
 from taskqueue.shared.domain.lock import Lock, OnError
 from taskqueue.shared.domain.partition import preferred
 from taskqueue.shared.domain.quiet_hours import QuietHours
+from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import StoreUnavailable, needs
@@ -39,11 +40,13 @@ from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.payloads import Payloads as StoredPayloads
 from taskqueue.shared.stores.payloads import open_payload_store
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.remote_parents import RemoteParents
 from taskqueue.shared.stores.schedules import ScheduleStore
+from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.unarchived import Unarchived
 from taskqueue.shared.stores.workers import Workers
@@ -147,7 +150,18 @@ def _jobs(
     settings: Settings, scripts: Scripts, queues: QueueRegister, late: Lateness, tracing: Tracing
 ) -> list[HousekeepingJob]:
     kept = _seconds(settings.retention_deleted)
-    dead_letters = DeadLetters(scripts, Records(scripts, queues), tracing, kept)
+    records = Records(scripts, queues, StoredPayloads.of(settings))
+    bulk_actions = BulkActions(scripts, DeadLetters(scripts, records, tracing, kept))
+    types = TaskTypes(scripts.redis)
+
+    def amend(ids: Sequence[str], patch: Any) -> dict[str, str]:
+        # Validation is slow to import, and few housekeepers ever need it.
+        from taskqueue.shared.submission.amending import Amendments
+        from taskqueue.shared.submission.type_cache import TypeCache
+
+        policy = settings.http_task_policy()
+        return Amendments(bulk_actions, TypeCache(types, http_task_policy=policy), Redaction(())).stored(ids, patch)
+
     return [
         Unlock(
             scripts,
@@ -182,7 +196,7 @@ def _jobs(
             _seconds(settings.queue_retention),
             kept,
         ),
-        Bulk(BulkActions(scripts, dead_letters)),
+        Bulk(bulk_actions, amend=amend),
     ]
 
 

@@ -17,7 +17,7 @@ from taskqueue.shared.cli.main import main
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Progress, Task, TaskState
 from tests.integration.client.conftest import Running
-from tests.support.harness import ROOT, free_port
+from tests.support.harness import ROOT, free_port, wait_until
 from tests.support.keys import keys
 
 
@@ -120,12 +120,35 @@ def test_of_all_dead_letters_those_of_a_stopped_batch_are_left_and_named(run: Co
     alone = run("submit", "fail", '{"message": "alone"}', "--max-retries", "0").strip()
     run("watch", alone, status=1)
     [stays] = [each["task_id"] for each in run.json("dlq", "list") if each["error"]["message"] == "stop"]
-    assert f"{alone} pending\n" in run("dlq", "retry", "--all", status=1)
-    assert f"taskqueue: {stays} is left: batch " in run.err
+    assert "1 left: they have changed, or their batches are stopped\n" in run("dlq", "retry", "--all", status=1)
     run("watch", alone, status=1)
     assert {stays, alone} <= {each["task_id"] for each in run.json("dlq", "list")}
     run("dlq", "retry", stays, status=3)
     run("dlq", "delete", "--all")
+    kinds = [each["detail"].partition(":")[0] for each in run.json("audit", "--what", "bulk", "--limit", "2")]
+    assert kinds == ["delete", "retry"]  # one row each, however many tasks
+
+
+def test_dead_letters_are_retried_with_changed_data(run: Command) -> None:
+    for text in ("no ink", "no paper"):
+        run("watch", run("submit", "fail", json.dumps({"message": text}), "--max-retries", "0").strip(), status=1)
+    change = ("dlq", "retry", "--all", "--type", "fail", "--set", "message=changed")
+    shown = run(*change)
+    assert '{"message": "no ink"} -> {"message": "changed"}' in shown
+    assert "2 of 2 that were checked can have the changed data" in shown
+    assert "0 of 2" in run(*change[:-1], "message=[1]", status=1)
+    run(*change[:-1], "message=[1]", "--yes", status=3)
+    assert "2 of 2 done" in run(*change, "--yes")
+    wait_until(
+        lambda: {_message(each) for each in run.json("dlq", "list", "--type", "fail")} == {"changed"},
+        "both ran with it",
+    )
+    assert 'with data changed by {"message": "changed"}' in run.json("audit", "--limit", "1")[0]["detail"]
+    run("dlq", "delete", "--all")
+
+
+def _message(dead: dict[str, Any]) -> str:
+    return str(dead["error"]["message"])
 
 
 def test_a_batch_comes_from_standard_input_too(running: Running) -> None:

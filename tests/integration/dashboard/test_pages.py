@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from rq import Queue as RQQueue
@@ -249,12 +250,23 @@ def test_a_queue_that_has_all_executors_it_may_have_is_shown_and_said(browser: B
     assert "QUEUE_EXECUTORS" not in _why(other.text(f"/tasks/{task}"))
 
 
+def _with(browser: Browser, system: System, **slots: Any) -> str:
+    system.workers.announce(replace(_worker("w1"), **slots))
+    browser.forget()
+    return browser.text("/workers")
+
+
 def test_a_type_that_blocked_an_event_loop_is_shown_with_its_place(browser: Browser, system: System) -> None:
     blocking = (BlockingType(type="scrape", where="shop.py:7 in fetch"),)
-    system.workers.announce(replace(_worker("w1"), blocking_types=blocking, slots=102, active=7, app_version="a1b2c3d"))
+    system.workers.announce(replace(_worker("w1"), blocking_types=blocking, app_version="a1b2c3d"))
     page = _plain_text(browser.text("/workers"))
     assert "Blocked the event loop scrape at shop.py:7 in fetch" in page
-    assert "Running 7 of at most 102" in page
+    slots = {"slots": 102, "active": 7, "serial_slots": 2, "serial_active": 1}
+    assert "Running 1 of 2 processes, 6 of 100 threads" in _plain_text(_with(browser, system, **slots))
+    assert "Running 6 of 100 threads" in _plain_text(_with(browser, system, slots=100, active=6))
+    assert "Running 1 of 2 processes Completed" in _plain_text(
+        _with(browser, system, slots=2, active=1, serial_slots=2, serial_active=1)
+    )
     assert "Version a1b2c3d" in page
 
 

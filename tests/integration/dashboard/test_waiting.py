@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -54,7 +55,9 @@ def test_each_task_is_counted_for_its_reason(system: System, http: FlaskClient, 
     wait_until(settled, "all reasons are named")
     page = browser.text("/")
     assert "Of 46 waiting" in page
-    assert 'href="/queues">resume it: taskqueue queues resume low' in page
+    assert re.search(r'action="/queues/low/resume".*?<button[^>]*>Resume low</button>', page, re.DOTALL)
+    assert "taskqueue queues resume" not in page
+    assert 'in it: taskqueue worker (<a href="/workers">Workers</a>)' in page
 
 
 def test_a_busy_system_says_so(system: System, http: FlaskClient) -> None:

@@ -103,7 +103,7 @@ def test_a_system_without_worker_is_doubtful_and_one_with_all_parts_is_well(syst
     assert of(alone, "clock").level is Level.OK
     system.start_worker(WORKER_EXECUTORS="2")
     together = examine(settings, system.redis)
-    assert "1 alive with 2 executors" in of(together, "workers").seen
+    assert "1 alive with 2 processes" in of(together, "workers").seen
     assert of(together, "task types").level is Level.OK
     assert of(together, "housekeeping").level is Level.OK
     assert of(together, "data format").seen == str(schema_version.FORMAT)

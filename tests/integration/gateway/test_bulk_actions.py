@@ -16,7 +16,9 @@ from taskqueue.shared.stores import bulk_actions
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.locks import NoLocks
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -212,3 +214,25 @@ def test_only_ended_actions_are_forgotten_and_open_ones_bounded(
     assert http.post(f"/bulk-actions/{ended[-1]}/undo").status_code == 429
     _post(http, f"/bulk-actions/{open_ones[0]}/abort", 200)
     _post(http, "/queues/high/empty", rate=5)
+
+
+def test_dead_letters_are_retried_with_changed_data(system: System, http: FlaskClient) -> None:
+    TaskTypes(system.redis).publish([TaskType(name="fail", schema={"properties": {"amount": {"type": "integer"}}})])
+    ids = bury(system, ["no"] * 3)
+    body: dict[str, Any] = {"action": "retry", "filter": {"type": "fail"}}
+    shown = _post(http, "/bulk-actions/preview", 200, **body, patch={"amount": 4})
+    change = {
+        "task_id": shown["changes"][0]["task_id"],
+        "before": {"amount": 3},
+        "after": {"amount": 4},
+        "problem": None,
+    }
+    assert (shown["changes"][0], shown["checked"], shown["unfit"]) == (change, 3, 0)
+    bad = _post(http, "/bulk-actions/preview", 200, **body, patch={"amount": "x"})
+    assert (bad["unfit"], bad["changes"][0]["problem"]) == (3, 'data.amount: "x" is not of type "integer"')
+    refused = _post(http, "/bulk-actions", 422, **body, patch={"amount": "x"})
+    assert "3 of 3 dead letters" in refused["errors"][0]["detail"]
+    assert _post(http, "/bulk-actions", 422, action="delete", filter={"type": "fail"}, patch={"amount": 4})
+    assert http.get("/bulk-actions").json == {"items": [], "unreadable": []}
+    assert _post(http, "/bulk-actions", **body, patch={"amount": 4})["what"].endswith('changed by {"amount": 4}')
+    assert _states(system, ids) == [S.FAILED] * 3

@@ -16,7 +16,9 @@ from taskqueue.shared.stores.api_keys import Scope, new_key
 from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.queues import Queues
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Filter, Records
+from tests.integration.dashboard.conftest import fail_all
 from tests.integration.partitions.conftest import Routed
 
 CANCEL = {"action": "cancel", "filter": {"type": "process"}}
@@ -292,3 +294,15 @@ def test_an_action_of_one_partition_is_shown_and_changed_there(routed: Routed) -
     assert routed.get(path)["total"] == 1
     assert routed.post(f"{path}/pause").json["status"] == "paused"
     assert [each["what"] for each in routed.get("/audit?limit=100")["items"]] == ["paused bulk action"]
+
+
+def test_changed_data_that_does_not_fit_in_one_partition_begins_nothing_in_any(routed: Routed) -> None:
+    for number, kind in enumerate(("integer", "string", "integer")):
+        schema = {"properties": {"added": {"type": kind}}}
+        TaskTypes(routed.scripts[number].redis).publish([TaskType(name="odd", schema=schema)])
+        fail_all(routed.scripts[number], {routed.submit_to(number, type="odd", data={}): "no"})
+    body = {"action": "retry", "filter": {"type": "odd"}, "patch": {"added": 1}}
+    shown = routed.post("/bulk-actions/preview", body).json
+    assert (shown["count"], shown["checked"], shown["unfit"], len(shown["changes"])) == (3, 3, 1, 3)
+    assert routed.post("/bulk-actions", body).status_code == 422
+    assert routed.get("/bulk-actions")["items"] == []

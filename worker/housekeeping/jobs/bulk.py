@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from taskqueue.shared.stores.audit import Audit
 from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions
@@ -38,8 +39,11 @@ class Bulk:
         bulk_actions: BulkActions,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        amend: Callable[[Sequence[str], Any], Mapping[str, str]] | None = None,
     ) -> None:
+        """`amend` returns the changed data of dead letters, as it is stored."""
         self.bulk_actions = bulk_actions
+        self.amend = amend
         self.sleep = sleep
         self.clock = clock
         self.follow_up = FollowUp(bulk_actions)
@@ -77,7 +81,7 @@ class Bulk:
         for _ in range(STEPS):
             if allowed <= total:
                 break
-            handled, more = self.bulk_actions.step(action, min(MOST, allowed - total), held.fencing_token)
+            handled, more = self.bulk_actions.step(action, min(MOST, allowed - total), held.fencing_token, self.amend)
             total += handled
             if not more:
                 break

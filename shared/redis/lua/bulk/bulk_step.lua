@@ -3,7 +3,8 @@
 -- it leaves nothing half done, and another one continues behind it.
 -- ARGV: now, the action's id, how many tasks at most, how many to examine, lock and token of the caller, the span that
 --   retries ("" for none), "1" to name the tasks without acting, how long deleted tasks
---   can be restored (milliseconds).
+--   can be restored (milliseconds), then for a retry that changes data alternating ids and RQ's calls with the new data,
+--   "" for a task that cannot have it.
 -- Returns {what to do next: "work", "wait" (paused) or "stop" (ended, or removed), how many were handled, or their ids}.
 -- An action takes no task that is younger than it. A task that fails again on its retry is not retried by the same
 -- action again.
@@ -31,11 +32,11 @@ local function count_replay(group)
 end
 
 -- Requeued tasks are followed to their end (see `bulk_follow.lua`).
-local function retry(task)
+local function retry(task, _, data)
   local failed_at = redis.call('ZSCORE', keys.ended('failed'), task)
   if not failed_at or tonumber(failed_at) > wanted.begun_at then return false end
   local group = redis.call('HGET', keys.FAILURE_GROUP_OF, task) or ''
-  local found = requeue_one(task, nil, cause)
+  local found = requeue_one(task, data, cause)
   if found[3] then redis.call('HINCRBY', key, 'stopped', 1) end
   if found[2] ~= 1 then return false end
   redis.call('HSET', keys.bulk_followed(id), task, group)
@@ -44,7 +45,16 @@ local function retry(task)
   return true
 end
 
+local amended = {}
+for at = 10, #ARGV, 2 do amended[ARGV[at]] = ARGV[at + 1] end
+
+local function amend(task)
+  if amended[task] == '' then redis.call('HINCRBY', key, 'unfit', 1) end
+  return (amended[task] or '') ~= '' and retry(task, nil, amended[task])
+end
+
 local ACT = {
+  amend = amend,
   cancel = cancel,
   run_now = function(task) return run_now_one(task)[2] == 1 end,
   move = function(task) return move_one(task, v.to, number_of(v.most_pending) or 0)[2] == 1 end,
