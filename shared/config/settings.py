@@ -964,8 +964,10 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     env = os.environ if environment is None else environment
     mistakes: list[str] = []
     paths = {yaml_path(name): name for name in Settings.model_fields}
-    values = read_tree(env.get("CONFIG_FILE", ""), paths, mistakes)
-    sources = {name: f"{env.get('CONFIG_FILE')}: {yaml_path(name)}" for name in values}
+    file = env.get("CONFIG_FILE", "")
+    values, lines = read_tree(file, paths, mistakes)
+    places = {path: f"{file}, line {line}: {path}" for path, line in lines.items()}
+    sources = {name: places[yaml_path(name)] for name in values}
     for name in Settings.model_fields:
         # An empty variable means "not set": compose and Kubernetes pass empty ones.
         # A Secret made by `echo PASSWORD | base64` ends with a line feed.
@@ -976,7 +978,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        mistakes += [_explain(item, sources) for item in error.errors()]
+        mistakes += [_explain(item, sources, places) for item in error.errors()]
     if settings is not None and environment is None:
         mistakes += _tracing_mistakes(settings)
     if mistakes or settings is None:
@@ -1011,14 +1013,23 @@ def exit_with(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _explain(item: Any, sources: Mapping[str, str]) -> str:
+def _explain(item: Any, sources: Mapping[str, str], places: Mapping[str, str]) -> str:
     location = [str(part) for part in item["loc"]]
     text = str(item["msg"]).removeprefix("Value error, ")
-    if not location:
-        return text
+    if not location:  # such as schedules.nightly: cron ...
+        return re.sub(r"(?m)^([\w.-]+): (\w*)", lambda at: _place(at[1], at[2], places), text)
     name = sources.get(location[0], location[0].upper())
     inner = f" ({'.'.join(location[1:])})" if location[1:] else ""
+    if (path := ".".join((yaml_path(location[0]), *location[1:]))) in places and not name.isupper():
+        name, inner = places[path], ""
     given = repr(item["input"])
     hidden = re.search("password|url|partitions|secret|api_keys|users|database|schedules", location[0])
     shown = "" if hidden or "://" in given or "@" in given else f", got {given}"
     return f"{name}{inner}: {text}{shown}"
+
+
+def _place(path: str, word: str, places: Mapping[str, str]) -> str:
+    """Returns the beginning of a message about a part of the YAML file, with its line if it is known."""
+    if (inner := places.get(f"{path}.{word}")) is not None:
+        return inner
+    return f"{places.get(path, path)}: {word}"

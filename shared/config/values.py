@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,12 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from taskqueue.shared.config.redis_address import check_key_prefix, read_address
+from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.lock import OnError
 from taskqueue.shared.domain.partition import MOST_PARTITIONS
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
 from taskqueue.shared.domain.quiet_hours import QuietHours
 from taskqueue.shared.domain.url import split_url
+from taskqueue.shared.errors import InvalidJSON
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
@@ -81,8 +82,8 @@ def _pairs(example: str) -> BeforeValidator:
 def _mapping(value: object) -> object:
     """Accepts a mapping, or one as JSON."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError as error:
+        return strict_json.parse(value.encode(), max_depth=64) if isinstance(value, str) else value
+    except InvalidJSON as error:
         raise ValueError(f"must be a JSON object: {error}") from None
 
 

@@ -7,27 +7,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from taskqueue.shared.errors import needs
 
-def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
-    """Returns the settings in a file by name; `paths` maps a place in the tree to a name. Appends to `mistakes`."""
+
+def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Returns the settings in a file by name, and the line of each key by its path.
+
+    `paths` maps a place in the tree to a name. Appends to `mistakes`.
+    """
     if not path:
-        return {}
-    import yaml  # imported here because every process reads settings at start-up, and few have such a file
+        return {}, {}
+    with needs("CONFIG_FILE", extra="worker"):  # here, as every process reads settings and few have such a file
+        import yaml
 
+        from taskqueue.shared.config.yaml_reader import Mistake, Reader
     try:
-        tree = yaml.safe_load(Path(path).read_text()) or {}
-    except OSError as error:
-        mistakes.append(f"CONFIG_FILE: {path} cannot be read: {error.strerror}")
-        return {}
+        reader = Reader(Path(path).read_text("utf-8-sig"))
+        tree = reader.read() or {}
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text: save it as UTF-8"
+        mistakes.append(f"CONFIG_FILE: {path} cannot be read: {why}")
+    except RecursionError:
+        mistakes.append(f"CONFIG_FILE: {path} is nested too deeply")
     except yaml.YAMLError as error:
-        mistakes.append(f"CONFIG_FILE: {path} is not YAML: {' '.join(str(error).split())}")
-        return {}
-    if not isinstance(tree, dict):
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        what = "" if isinstance(error, Mistake) else "not YAML: "
+        where = f"{path}, line {mark.line + 1}" if mark else path
+        mistakes.append(f"{where}: {what}{' '.join(str(problem).split())}")
+    else:
+        if isinstance(tree, dict):
+            found: dict[str, Any] = {}
+            _walk(tree, "", paths, found, mistakes, path)
+            return found, reader.lines
         mistakes.append(f"CONFIG_FILE: {path} must hold a mapping")
-        return {}
-    found: dict[str, Any] = {}
-    _walk(tree, "", paths, found, mistakes, path)
-    return found
+    return {}, {}
 
 
 def _walk(

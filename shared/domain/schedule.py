@@ -344,10 +344,7 @@ def read_declared(
     fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))
     fields["tags"] = tuple(entry.get("tags") or ())
     fields["webhook"] = _webhook(entry.get("webhook"))
-    try:
-        return Schedule(name=name, queue=queue, **fields)
-    except TypeError as error:
-        raise ValueError(f"has a field of the wrong type: {error}") from None
+    return Schedule(name=name, queue=queue, **fields)
 
 
 def _queue(queue: object, priority: object, configured: Mapping[str, int], default: str) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+)
 
 from taskqueue.shared.domain.egress_policy import LONGEST, EgressPolicy
 from taskqueue.shared.domain.task_fields import (
@@ -52,6 +62,12 @@ class _Webhook(BaseModel):
 class _Fields(BaseModel):
     """The fields that need bounds; `Schedule` checks the others."""
 
+    cron: StrictStr | None = None
+    interval: StrictInt | None = None
+    timezone: StrictStr | None = None
+    missed_limit: StrictInt | None = None
+    limit_key: StrictStr | None = None
+    fair_key: StrictStr | None = None
     timeout: Timeout | None = None
     expires_in: ExpiresIn | None = None
     retry: _Retry | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,101 @@ def test_a_payload_store_is_a_folder_or_a_bucket(url: str) -> None:
 def test_another_payload_store_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match=r"PAYLOAD_STORE: must (look like|have no credentials)"):
         load({"PAYLOAD_STORE": url})
+
+
+def schedules_in(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, "utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("2026-01-31", "2026-01-31"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("no", "no"),
+        ("on", "on"),
+        ("1:30", "1:30"),
+        ("010", "010"),
+        ("0x1F", "0x1F"),
+        ("true", True),
+        ("~", None),
+        ("-1.5e3", -1500.0),
+        ("7", 7),
+        ("{1: a, no: b}", {"1": "a", "no": "b"}),
+        ('"\\u00fc"', "ü"),
+    ],
+)
+def test_the_data_of_a_schedule_is_read_as_it_is_written(value: str, read: object, tmp_path: Path) -> None:
+    file = schedules_in(tmp_path, f"schedules:\n  report:\n    type: t\n    interval: 60\n    data: {value}\n")
+    [schedule] = load({"CONFIG_FILE": file}).declared_schedules() or []
+    assert json.loads(schedule.data) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("data: .nan", 5, "schedules.report.data is not a finite number"),
+        ("data: {x: [1, -.inf]}", 5, "schedules.report.data.x.1 is not a finite number"),
+        ("data: 1.5e999", 5, "schedules.report.data is not a finite number"),
+        ("data: !!binary aGVsbG8=", 5, "schedules.report.data is of the type binary"),
+        ("data: !!set {a, b}", 5, "is of the type set"),
+        ("data: &a [*a]", 5, "contains itself"),
+        ("data: " + "[" * 100 + "]" * 100, 5, "nested more than 64 levels deep"),
+        ("data: " + "[" * 3000 + "]" * 3000, 0, "nested too deeply"),
+        ('data: "\\ud83d"', 5, "schedules.report.data is not a valid str"),
+        ("data: {[1]: 2}", 5, "has a key that is not text"),
+        ("interval: 90", 5, "schedules.report.interval is there twice"),
+        ("\tdata: 1", 5, "not YAML: found character"),
+        ("tags: nightly", 5, "schedules.report.tags: input should be a valid list"),
+        ("timezone: no", 5, "'no' is not a time zone"),
+        ("missed: 5", 5, "schedules.report.missed must be one of"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line_with_its_place(text: str, line: int, says: str, tmp_path: Path) -> None:
+    file = schedules_in(tmp_path, f"schedules:\n  report:\n    type: t\n    interval: 60\n    {text}\n")
+    [mistake] = mistakes({"CONFIG_FILE": file})
+    assert says in mistake
+    assert mistake.startswith(f"{file}, line {line}: " if line else "CONFIG_FILE: ") or "time zone" in says
+
+
+@pytest.mark.parametrize("value", ["true", "1.5", "1:30", "5m", "no", "'60'", "2026-01-31"])
+def test_an_interval_is_a_whole_number(value: str, tmp_path: Path) -> None:
+    file = schedules_in(tmp_path, f"schedules:\n  report: {{type: t,\n    interval: {value}}}\n")
+    [mistake] = mistakes({"CONFIG_FILE": file})
+    assert mistake == f"{file}, line 3: schedules.report.interval: input should be a valid integer"
+
+
+def test_a_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
+    file = schedules_in(tmp_path, "gateway:\n  port: no\nqueues:\n  high: 5000\n  normal: 1\n")
+    first, second = mistakes({"CONFIG_FILE": file})
+    assert first.startswith(f"{file}, line 2: gateway.port: ")
+    assert second.startswith(f"{file}, line 4: queues.high: ")
+
+
+def test_anchors_and_merge_keys_are_read(tmp_path: Path) -> None:
+    text = "schedules:\n  a: &a {type: t, interval: 60, data: 1}\n  b: &b {<<: *a, data: 2}\n"
+    text += "  c: *b\n  d: {<<: *b, type: u}\n"
+    found = load({"CONFIG_FILE": schedules_in(tmp_path, text)}).declared_schedules() or []
+    assert [(each.name, each.type, each.data) for each in found] == [
+        ("a", "t", "1"),
+        ("b", "t", "2"),
+        ("c", "t", "2"),
+        ("d", "u", "2"),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
+def test_a_file_in_another_encoding_is_refused_in_one_line(encoding: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes("app_version: Größe\n".encode(encoding))
+    [mistake] = mistakes({"CONFIG_FILE": str(file)})
+    assert "it is not UTF-8 text" in mistake
+    file.write_bytes("\ufeffbind_host: 127.0.0.2\r\n".encode())
+    assert load({"CONFIG_FILE": str(file)}).bind_host == "127.0.0.2"
+
+
+def test_a_setting_that_is_json_is_strict(tmp_path: Path) -> None:
+    [mistake] = mistakes({"SCHEDULES": '{"report": {"type": "t", "interval": 60, "data": NaN}}'})
+    assert mistake.startswith("SCHEDULES: must be a JSON object: ")

@@ -56,7 +56,7 @@ def test_what_its_tasks_are_under_and_whom_they_tell_comes_back_from_the_store()
     [{"limit_key": "a b"}, {"fair_key": ""}, {"limit_key": 5}, {"webhook": "https://x"}, {"webhook": {"urls": 1}}],
 )
 def test_wrong_keys_and_webhooks_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong)) if wrong != {"limit_key": 5} else "wrong type"):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         read_declared("pulse", {"type": "noop", "interval": 60, **wrong}, {"normal": 1}, "normal")
 
 
@@ -208,7 +208,7 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop", "cron": "0 0 30 2 *"}, "with a due time"),
         ({"type": "noop", "cron": "0 3 * *"}, "5 fields"),
         ({"type": "noop", "interval": 0}, "interval must be"),
-        ({"type": "noop", "interval": "often"}, "wrong type"),
+        ({"type": "noop", "interval": "often"}, "interval: "),
         ({"type": "noop", "interval": 5, "timezone": "Berlin"}, "not a time zone"),
         ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
