@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers.context import current
+from taskqueue.worker.handlers.errors import describe
+
+_FORMATTER = logging.Formatter()
+_LONGEST_TRACEBACK = 4000
 
 
 def of_current_task() -> Recorder | None:
@@ -28,8 +32,22 @@ class LogCapture(logging.Handler):
         if recorder is None or recorder.ended or not recorder.limit:
             return
         stamp = time.strftime("%H:%M:%S", time.gmtime(record.created))
+        line = f"{stamp} {record.levelname} {_said(record)}"[: recorder.limit]
         try:
-            line = f"{stamp} {record.levelname} {record.getMessage()}"
-        except Exception:
-            line = f"{stamp} {record.levelname} (a log line that cannot be formatted: {record.msg!r})"
+            if record.exc_info and record.exc_info[0]:
+                line += f"\n{_FORMATTER.formatException(record.exc_info)[-_LONGEST_TRACEBACK:]}"
+            if record.stack_info:
+                line += f"\n{record.stack_info[-_LONGEST_TRACEBACK:]}"
+        except Exception as error:  # the error that was logged may raise anything
+            line += f"\n(a traceback that cannot be formatted: {describe(error)})"
         recorder.add(line[: recorder.limit])
+
+
+def _said(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:
+        try:
+            return f"(a log line that cannot be formatted: {record.msg!r})"
+        except Exception:
+            return f"(a log line that cannot be formatted: {describe(error)})"

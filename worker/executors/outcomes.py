@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json
 
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain import failure_fingerprint, strict_json
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 _LONGEST_NAME = 200
 _LONGEST_TRACEBACK = 8000
 _PREVIEW = 1000
+_KEY_OF_OTHER_TYPE = re.compile(rb'"(?:true|false|null|-?[0-9][^"]*)":')
+"""A key in JSON that may have been a number, a boolean or None."""
 _FIELD = re.compile(r'"([^"\\]+)":')
 
 
@@ -109,7 +111,12 @@ class Outcomes:
     def json(self, value: object, who: str, what: str) -> bytes:
         """Returns what a handler, or a step of it, returned as JSON. Raises the errors of `result`, in these words."""
         try:
-            text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=to_jsonable_python).encode()
+            try:
+                text = _dumped(value)
+            except TypeError:  # for example, keys that are dates
+                text = _dumped(_jsonable(value))
+            if _KEY_OF_OTHER_TYPE.search(text):
+                json.loads(text, object_pairs_hook=_unique)
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultNotSerializable(
                 f"{who} returned {failure_fingerprint.class_name(value)}, which has no JSON form ({error}): "
@@ -304,6 +311,23 @@ class Outcomes:
             text = describe(error)
         text = errors.storable(text)
         return text if len(text) <= _LONGEST_TRACEBACK else f"...\n{text[-_LONGEST_TRACEBACK:]}"
+
+
+def _dumped(value: object) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_jsonable).encode()
+
+
+def _jsonable(value: object) -> Any:
+    """Returns a value as pydantic writes it. Raises ValueError if it has no JSON form."""
+    return json.loads(to_json(value), object_pairs_hook=_unique)
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise ValueError(f"two keys of a mapping are {twice[:100]!r} in JSON")
+    return found
 
 
 def parsed(text: bytes, what: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.stores.locks import Locks, NoLocks
 from taskqueue.worker.executors.recorder import Recorder
+from taskqueue.worker.handlers.errors import describe
 from taskqueue.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 LOCAL_WORKER = "local"
 """The `worker` of a task that a LocalClient runs."""
+
+log = logging.getLogger(__name__)
 
 
 def _no_locks(owner: str, name: str) -> AbstractContextManager[Locks]:
@@ -69,23 +73,27 @@ def current_task() -> CurrentTask:
     return task
 
 
-def report_progress(fraction: float, message: str = "") -> None:
+def report_progress(fraction: float, message: object = "") -> None:
     """Reports progress: a fraction from 0 to 1 and a few words, shown by GET /tasks/{id}.
 
     Cheap: calls faster than a few times a second are merged. Does nothing outside of a handler, so that the function
-    can be called in tests.
+    can be called in tests. Never fails: a number out of range counts as 0 or 1, and what is no number is logged.
     """
-    if not 0 <= fraction <= 1:
-        raise ValueError(f"report_progress needs a fraction from 0 to 1, not {fraction}")
     task = current.get()
-    if task is not None and task.recorder:
-        task.recorder.progress(float(fraction), message[:500])
+    if task is None or not task.recorder:
+        return
+    try:
+        done, text = float(fraction), "" if message is None else str(message)[:500]
+    except Exception as error:
+        log.warning("report_progress needs a fraction from 0 to 1 and a text: %s", describe(error))
+    else:
+        task.recorder.progress(min(1.0, max(0.0, done)) if done == done else 0.0, text)
 
 
 async def progress(fraction: float, message: str = "") -> None:
     """Reports progress as `report_progress` does, and gives other tasks of the event loop a turn.
 
-    Does nothing else outside of a handler. Raises ValueError for a fraction that is not from 0 to 1.
+    Does nothing else outside of a handler.
     """
     import asyncio  # imported already where this runs; plain functions do not need it
 

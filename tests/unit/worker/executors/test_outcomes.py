@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import to_us
 from taskqueue.worker.executors.ipc import Assignment
-from taskqueue.worker.executors.outcomes import Outcomes
+from taskqueue.worker.executors.outcomes import Outcomes, ResultNotSerializable
 from taskqueue.worker.handlers.registry import Registry, task
 from taskqueue.worker.handlers.signals import RetryLater
 
@@ -51,3 +58,57 @@ def test_a_handler_says_how_it_is_retried(retry: Any, failures: int, own: bytes,
 
 def _sync(data: Mapping[str, Any]) -> None:
     pass
+
+
+class State(Enum):
+    OPEN = "open"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Kind(StrEnum):
+    A = "a"
+
+
+@dataclass
+class Sheet:
+    rows: dict[Any, int]
+
+
+class Row(BaseModel):
+    rows: dict[Any, int]
+
+
+DAY = date(2026, 1, 31)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        *((7, "7"), (True, "true"), (1.5, "1.5"), (DAY, "2026-01-31"), (UUID(int=7), str(UUID(int=7)))),
+        *((State.OPEN, "open"), (Level.LOW, "1"), (Kind.A, "a"), (Decimal("1.50"), "1.50"), ((1, 2), "1,2")),
+        *((datetime(2026, 1, 31, tzinfo=UTC), "2026-01-31T00:00:00Z"), (timedelta(1), "P1D"), (b"x", "x")),
+    ],
+)
+def test_keys_of_results_are_written_as_pydantic_writes_them(key: Any, text: str) -> None:
+    outcomes, rows = Outcomes(Settings(), []), {key: 4}
+    for value, expected in (
+        (rows, {text: 4}),
+        ([rows, {"a": rows}], [{text: 4}, {"a": {text: 4}}]),
+        (Sheet(rows), {"rows": {text: 4}}),
+        (Row(rows=rows), {"rows": {text: 4}}),
+        (Counter([key]), {text: 1}),
+    ):
+        assert json.loads(outcomes.json(value, "the handler", "the result")) == expected
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [{1: 1, "1": 2}, {True: 1, "true": 2}, {None: 1, "null": 2}, {DAY: 1, "2026-01-31": 2}, {State.OPEN: 1, "open": 2}],
+)
+def test_two_keys_that_become_one_are_refused(rows: dict[Any, int]) -> None:
+    for value in (rows, [{"rows": rows}], Sheet(rows) if None not in rows else rows):
+        with pytest.raises(ResultNotSerializable, match="two keys of a mapping are '"):
+            Outcomes(Settings(), []).json(value, "the handler", "the result")
