@@ -17,9 +17,7 @@ from taskqueue.shared.redis.client import connect_for
 from taskqueue.shared.redis.startup_check import exit_if_unusable
 
 if TYPE_CHECKING:
-    from flask import Flask
-
-    from taskqueue.dashboard.partitions import PartitionedDashboard
+    from taskqueue.dashboard.below_path import BelowPath
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +59,14 @@ class Dashboard(Served):
             graceful_timeout=DRAIN_SECONDS,
         )
 
-    def load(self) -> Flask | PartitionedDashboard:
+    def load(self) -> BelowPath:
         """Returns the app, built in the serving process."""
         from taskqueue.dashboard.app import create_app
+        from taskqueue.dashboard.below_path import BelowPath
         from taskqueue.dashboard.partitions import PartitionedDashboard
 
+        trusted = self.settings.dashboard_trusted_proxies
         if len(self.settings.partitions) > 1:
-            return PartitionedDashboard(self.settings, self.users)
+            return BelowPath(PartitionedDashboard(self.settings, self.users), trusted)
         [settings] = self.settings.partitions.values()
-        return create_app(settings, connect_for(settings, "dashboard"), self.users)
+        return BelowPath(create_app(settings, connect_for(settings, "dashboard"), self.users), trusted)

@@ -10,7 +10,6 @@ class Server(server.Server):
 
     connections = 500
     receive_seconds = 10
-    idle_seconds = 15
     memory = 32 << 20
 
 

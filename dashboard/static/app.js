@@ -207,7 +207,7 @@
     const ask = async () => {
       const number = ++asked;
       try {
-        const answer = await fetch(`/suggestions?${new URLSearchParams({ search: input.value })}`);
+        const answer = await fetch(`${root}/suggestions?${new URLSearchParams({ search: input.value })}`);
         const found = answer.ok ? (await answer.json()).items : [];
         if (number === asked) show(found);
       } catch { if (number === asked) show([]); }
@@ -233,7 +233,8 @@
   const places = { o: "/", t: "/tasks", y: "/types", d: "/dead-letters", q: "/queues", w: "/workers", s: "/schedules", l: "/locks", a: "/audit" };
   let leader = 0;
   let before = usual;
-  const go = (path) => { location.href = path; };
+  const go = (path) => { location.href = root + path; };
+  const root = ($("a.brand")?.getAttribute("href") ?? "/").slice(0, -1);  // a proxy may serve the dashboard below a path
   const find = () => palette?.showAt($("#find")?.value ?? "");
   const pause = () => { if (seconds()) { before = choice.value; pick("0"); } else pick(before === "0" ? "5" : before); };
   // Rows of lists: the link in each of them gets the focus.

@@ -127,7 +127,6 @@ class Server(server.Server):
     channel_class = Channel
     connections = 4000
     receive_seconds = 20
-    idle_seconds = 60
     memory = 64 << 20
 
     def add_task(self, task: Any) -> None:

@@ -20,7 +20,7 @@ CONNECT = 2.0
 KEPT = 8
 """Maximum idle connections kept."""
 IDLE = 30.0
-"""Seconds for which an idle connection is kept; the gateway closes it after 60."""
+"""Seconds for which an idle connection is kept; the gateway closes it after KEEP_ALIVE_TIMEOUT."""
 
 
 class Connections:

@@ -187,6 +187,14 @@ class Settings(BaseModel):
     )
     outbox_metrics_port: Port = _at("outbox.metrics_port", 9102, "Port of a relay's metrics and health; 0: any free.")
 
+    keep_alive_timeout: Seconds = _at(
+        "keep_alive_timeout",
+        75,
+        "How long gateway and dashboard keep an idle connection; longer than the load balancer in front of them, which "
+        "otherwise sends requests into connections that are being closed.",
+        ge=1,
+        le=3600,
+    )
     shutdown_delay: Seconds = _at(
         "shutdown_delay",
         0,
@@ -589,7 +597,9 @@ class Settings(BaseModel):
         "Role of users whom the proxy names and who are not in DASHBOARD_USERS or its file.",
     )
     dashboard_trusted_proxies: Names = _at(
-        "dashboard.trusted_proxies", ("127.0.0.1", "::1"), "Addresses from which the proxy header is accepted."
+        "dashboard.trusted_proxies",
+        ("127.0.0.1", "::1"),
+        "Addresses from which DASHBOARD_PROXY_USER_HEADER and X-Forwarded-Prefix are accepted.",
     )
     dashboard_redact: Names = _at(
         "dashboard.redact",
@@ -729,7 +739,7 @@ class Settings(BaseModel):
         "",
         "Address at which users open the dashboard, such as https://queue.example.com; alerts link to it, and the "
         "identity provider redirects to it.",
-        pattern=r"^(https?://[^/\s?#]+)?/?$",
+        pattern=r"^(https?://[^/\s?#]+(/[^\s?#]*)?)?$",
     )
 
     metrics_sources: WebAddresses = _at(

@@ -62,6 +62,7 @@ class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         server = self.server = self.server_class(self.wsgi, self.sockets[0].sock, self.cfg.threads)
+        server.idle_seconds = self.app.settings.keep_alive_timeout
         while self.alive and self.is_parent_alive():
             server.turn(1.0)
             self.notify()
@@ -193,7 +194,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Maximum connections, if the limit of open files permits."""
     receive_seconds: ClassVar[float]
     """Time limit for a whole request to arrive, in seconds, regardless of how its bytes arrive."""
-    idle_seconds: ClassVar[int]
+    idle_seconds = 75.0
     """Seconds for which a connection is kept between requests."""
     memory: ClassVar[int]
     """Maximum bytes of requests that are not answered and responses that are not read, all connections together."""
