@@ -7,6 +7,7 @@ finds mistakes exits with status 2.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -982,7 +983,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         # An empty variable means "not set": compose and Kubernetes pass empty ones.
         # A Secret made by `echo PASSWORD | base64` ends with a line feed.
         if (value := env.get(name.upper(), "").rstrip("\r\n")) and not is_service_link(name, env):
-            values[name] = value
+            values[name] = value if isinstance(Settings.model_fields[name].default, str) else _structured(value)
             sources[name] = name.upper()
     settings = None
     try:
@@ -994,6 +995,14 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
     return settings
+
+
+def _structured(text: str) -> object:
+    """Returns the list or the mapping of a JSON text, and other text as it is."""
+    try:
+        return json.loads(text) if text[0] in "[{" else text
+    except ValueError:
+        return text
 
 
 def _tracing_mistakes(settings: Settings) -> list[str]:

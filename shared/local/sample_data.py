@@ -20,11 +20,11 @@ _TEXT = "some text"
 def sample(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:
     """Returns a value of this schema; required members only. Patterns are not taken into account."""
     definitions = definitions or schema.get("$defs", {})
-    if "$ref" in schema:
-        return sample(definitions.get(schema["$ref"].rpartition("/")[2], {}), definitions)
     for name in ("examples", "enum"):
         if schema.get(name):
             return schema[name][0]
+    if "$ref" in schema:
+        return sample(definitions.get(schema["$ref"].rpartition("/")[2], {}), definitions)
     for name in ("default", "const"):
         if name in schema:
             return schema[name]

@@ -13,11 +13,16 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from taskqueue.django.backend import TaskQueueBackend
+    from taskqueue.django.call import handler_options
     from taskqueue.django.transactions import submit_on_commit
 
-__all__ = ["TaskQueueBackend", "submit_on_commit"]
+__all__ = ["TaskQueueBackend", "handler_options", "submit_on_commit"]
 
-_HOMES = {"TaskQueueBackend": "taskqueue.django.backend", "submit_on_commit": "taskqueue.django.transactions"}
+_HOMES = {
+    "TaskQueueBackend": "taskqueue.django.backend",
+    "handler_options": "taskqueue.django.call",
+    "submit_on_commit": "taskqueue.django.transactions",
+}
 
 if not TYPE_CHECKING:
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from inspect import iscoroutinefunction
 from itertools import islice
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from taskqueue import ClientError, NotFound, Options, Refused, TaskDetail
+from taskqueue import ClientError, NotFound, Options, Refused, TaskDetail, new_task
 from taskqueue import Task as ListedTask
-from taskqueue.django.call import ASYNC_TYPE, TYPE, Call
+from taskqueue.django.call import Call
 from taskqueue.django.framework import (
     DEFAULT_TASK_PRIORITY,
     DEFAULT_TASK_QUEUE_NAME,
@@ -27,14 +26,16 @@ from taskqueue.django.framework import (
     task_enqueued,
 )
 from taskqueue.django.results import CALL, new_result, result_of
-from taskqueue.shared.domain.task_fields import TAG
 from taskqueue.worker.handlers import default_client
+from taskqueue.worker.handlers.registry import NAME
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 PRIORITIES = {50: "critical", 1: "high", 0: None, -100: "low"}
 """Our priorities by the lowest priority of Django that they stand for; None is the default one."""
+on_task: Callable[[Task[..., Any]], object] | None = None
+"""What is called with each task that is defined, in a worker."""
 _OPTIONS = {"URL", "API_KEY", "PRIORITIES", "TASK_OPTIONS", "DASHBOARD_URL"}
 
 
@@ -72,6 +73,8 @@ class TaskQueueBackend(BaseTaskBackend):
                 f"tasks of queue {task.queue_name!r} have no priorities: use queue {DEFAULT_TASK_QUEUE_NAME!r}, "
                 f"or priority {DEFAULT_TASK_PRIORITY}"
             )
+        if on_task is not None:
+            on_task(task)
 
     # --- submission ---
 
@@ -79,7 +82,7 @@ class TaskQueueBackend(BaseTaskBackend):
         """Submits a task. Raises InvalidTask, TypeError for arguments without a JSON form, Problem or Unreachable."""
         call = self._call(task, args, kwargs)
         try:
-            accepted = self._client().submit(_type(task), _data(call), **self._submit_options(task))
+            accepted = self._client().submit(task.module_path, _data(call), **self._submit_options(task))
         except Refused as error:
             _invalid(error)
         result = new_result(call, task, accepted.task_id)
@@ -90,17 +93,24 @@ class TaskQueueBackend(BaseTaskBackend):
         """Submits a task as `enqueue` does."""
         call = self._call(task, args, kwargs)
         try:
-            accepted = await self._async_client().submit(_type(task), _data(call), **self._submit_options(task))
+            accepted = await self._async_client().submit(task.module_path, _data(call), **self._submit_options(task))
         except Refused as error:
             _invalid(error)
         result = new_result(call, task, accepted.task_id)
         await task_enqueued.asend_robust(type(self), task_result=result)
         return cast("TaskResult[P, R]", result)
 
+    def new_task(self, task: Task[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Returns a task for an outbox or a batch. Raises InvalidTask, and TypeError for arguments without JSON."""
+        return new_task(task.module_path, _data(self._call(task, args, kwargs)), **self._submit_options(task))
+
     def _call(self, task: Task[..., Any], args: Any, kwargs: dict[str, Any]) -> Call:
         self.validate_task(task)
+        if not NAME.fullmatch(task.module_path):
+            raise InvalidTask(
+                f"{task.module_path!r} is not a name of a task type: use letters, digits, `.`, `_` and `-`, at most 100"
+            )
         return Call(
-            task=task.module_path,
             args=cast("list[Any]", normalize_json(list(args))),
             kwargs=cast("dict[str, Any]", normalize_json(kwargs)),
             backend=self.alias,
@@ -113,8 +123,6 @@ class TaskQueueBackend(BaseTaskBackend):
     def _submit_options(self, task: Task[..., Any]) -> Options:
         """Returns the options of a task: its own, and those of TASK_OPTIONS that they do not replace."""
         options = self.task_options.copy()
-        if TAG.fullmatch(task.module_path):  # all have the same two types: by this they are told apart
-            options["tags"] = [*(options.get("tags") or ()), task.module_path]
         if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
             options.pop("priority", None)
             options["queue"] = task.queue_name
@@ -171,10 +179,6 @@ class TaskQueueBackend(BaseTaskBackend):
             return default_client.client_for_asyncio(None)
         except (ClientError, ValueError) as error:
             raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
-
-
-def _type(task: Task[..., Any]) -> str:
-    return ASYNC_TYPE if iscoroutinefunction(task.func) else TYPE
 
 
 def _data(call: Call) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import NoReturn
 
 from django.conf import settings
@@ -32,4 +34,19 @@ def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    """Returns a setting as its environment variable has it: names with commas between them, structures as JSON."""
+    plain = _plain(value)
+    if isinstance(plain, list) and not any(isinstance(each, dict | list) for each in plain):
+        return ",".join(map(str, plain))
+    return json.dumps(plain) if isinstance(plain, dict | list) else str(plain)
+
+
+def _plain(value: object) -> object:
+    """Returns a value as JSON has it. None is an empty text, which means "not set"."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value if isinstance(value, bool | int | float) else "" if value is None else str(value)

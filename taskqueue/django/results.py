@@ -12,7 +12,7 @@ from django.utils import timezone
 from pydantic import TypeAdapter, ValidationError
 
 from taskqueue import Error, TaskDetail, TaskState
-from taskqueue.django.call import ASYNC_TYPE, TYPE, Call
+from taskqueue.django.call import Call, find_task
 from taskqueue.django.framework import Task, TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 
 CALL = TypeAdapter(Call)
@@ -55,14 +55,15 @@ def new_result(
 
 def result_of(found: TaskDetail) -> TaskResult[..., Any]:
     """Returns the result of a stored task. Raises TaskResultDoesNotExist, and InvalidTask if its function is gone."""
-    if found.type not in (TYPE, ASYNC_TYPE):
+    if not isinstance(found.data, dict) or "enqueued_at" not in found.data:  # of another handler
         raise TaskResultDoesNotExist(found.task_id)
     try:
         call = CALL.validate_python(found.data)
     except ValidationError as error:
         raise TaskResultDoesNotExist(found.task_id) from error
     status = STATUSES.get(found.status, TaskResultStatus.READY)
-    result = new_result(call, call.find_task(), found.task_id, status, [made.worker or "" for made in found.attempts])
+    task, workers = call.with_options(find_task(found.type)), [made.worker or "" for made in found.attempts]
+    result = new_result(call, task, found.task_id, status, workers)
     begun = [made.started_at for made in found.attempts if made.started_at]
     if begun:
         _set(result, started_at=_local(begun[0]), last_attempted_at=_local(begun[-1]))

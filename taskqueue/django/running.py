@@ -14,6 +14,7 @@ from django.utils import timezone
 from taskqueue import current_task
 from taskqueue.django.call import Call
 from taskqueue.django.framework import (
+    Task,
     TaskContext,
     TaskError,
     TaskResult,
@@ -25,9 +26,9 @@ from taskqueue.django.framework import (
 from taskqueue.django.results import ended, new_result
 
 
-def run(call: Call) -> Any:
+def run(task: Task[..., Any], call: Call) -> Any:
     """Runs a plain function. Returns its value in JSON form; raises TypeError if it has none, and what it raises."""
-    result = _started(call)
+    result = _started(task, call)
     sender = type(result.task.get_backend())
     task_started.send_robust(sender, task_result=result)
     try:
@@ -43,9 +44,9 @@ def run(call: Call) -> Any:
     return value
 
 
-async def run_async(call: Call) -> Any:
+async def run_async(task: Task[..., Any], call: Call) -> Any:
     """Runs a coroutine function as `run` runs a plain one."""
-    result = _started(call)
+    result = _started(task, call)
     sender = type(result.task.get_backend())
     await task_started.asend_robust(sender, task_result=result)
     try:
@@ -61,12 +62,12 @@ async def run_async(call: Call) -> Any:
     return value
 
 
-def _started(call: Call) -> TaskResult[..., Any]:
+def _started(task: Task[..., Any], call: Call) -> TaskResult[..., Any]:
     """Returns the result of the attempt that runs now. Raises InvalidTask."""
     attempt = current_task()
     # Only the number of earlier workers is known here; `refresh` reads their names.
     workers = [attempt.worker] * attempt.attempt
-    return new_result(call, call.find_task(), attempt.id, TaskResultStatus.RUNNING, workers, timezone.now())
+    return new_result(call, call.with_options(task), attempt.id, TaskResultStatus.RUNNING, workers, timezone.now())
 
 
 def _context(result: TaskResult[..., Any]) -> tuple[Any, ...]:

@@ -93,7 +93,7 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
         worker, site = shop_command("manage.py taskqueue_worker"), shop_command("manage.py runserver --noreload 9000")
         parts.enter_context(started(worker, tmp_path / "worker.log", environment))
         parts.enter_context(started([*site[:-1], str(port)], tmp_path / "site.log", environment))
-        wait_until(lambda: "django.async_task" in running.api.get("/types").text, "the worker's types are known")
+        wait_until(lambda: "worker.tasks.send_receipt" in running.api.get("/types").text, "the types are known")
         shop = parts.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}"))
         wait_until(lambda: _answers(shop), "the shop answers")
         order = shop.post("/orders", content='{"prices": [1250, 499]}').json()["order"]
@@ -103,8 +103,8 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
             "invoice": f"Invoice {order}: 17.49 EUR",
             "receipt": f"receipt of order {order} (de)",
         }
-        [receipt] = running.api.get("/tasks", params={"tag": "worker.tasks.send_receipt"}).json()["items"]
-        assert (receipt["type"], receipt["queue"]) == ("django.async_task", "high")
+        [receipt] = running.api.get("/tasks", params={"type": "worker.tasks.send_receipt"}).json()["items"]
+        assert receipt["queue"] == "high"
 
 
 def test_the_shop_runs_in_an_image_of_its_own() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 if TYPE_CHECKING:
+    from taskqueue.django.framework import Task
     from taskqueue.worker.handlers.task_function import Submission
 
 __all__ = ["add"]
@@ -25,7 +26,7 @@ P = ParamSpec("P")
 
 
 @overload
-def add(task: Submission[P], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+def add(task: Submission[P] | Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
 
 
 @overload
@@ -35,9 +36,9 @@ def add(task: Mapping[str, Any], /) -> str: ...
 def add(task: Any, /, *args: Any, **kwargs: Any) -> str:
     """Writes a task to the outbox in the current transaction; returns the id that the task will have.
 
-    `task` is a handler with its arguments, what the handler's `options` returns, or a `new_task`. The database is the
-    one that the routers choose for writing an OutboxRow. Raises TypeError or ValueError for what is not a task, and
-    what a handler raises for arguments that do not fit.
+    `task` is a handler or a task of Django with its arguments, what a handler's `options` returns, or a `new_task`. The
+    database is the one that the routers choose for writing an OutboxRow. Raises TypeError or ValueError for what is not
+    a task, and what a handler raises for arguments that do not fit.
     """
     from taskqueue.django.outbox.table import write
 

@@ -18,7 +18,7 @@ from taskqueue.outbox.rows import Backlog, RefusedRow, Row, Rows, RowState, new_
 
 def write(task: Any, *args: Any, **kwargs: Any) -> str:
     """Writes a row; returns the id of its task."""
-    row = new_row(task, *args, **kwargs)
+    row = new_row(_new_task(task, *args, **kwargs)) if hasattr(task, "get_backend") else new_row(task, *args, **kwargs)
     created_at = row.created_at if settings.USE_TZ else datetime.now()  # noqa: DTZ005  # as Django wants it there
     OutboxRow.objects.create(**{**asdict(row), "created_at": created_at})
     return row.task_id
@@ -36,13 +36,13 @@ class DjangoTable:
 
     @contextmanager
     def transaction(self) -> Iterator[Rows]:
-        close_old_connections()
+        self._check_connection()
         with transaction.atomic(using=self.using):
             yield DjangoRows(self.using, self._rows(), self.locks)
 
     def backlog(self) -> Backlog:
         """Returns how many rows there are. Reads the whole index."""
-        close_old_connections()
+        self._check_connection()
         counted = self._rows().values_list("state").annotate(Count("position"), Min("created_at"))
         found = {state: (count, _aware(oldest)) for state, count, oldest in counted.order_by()}
         waiting, oldest_at = found.get(RowState.WAITING, (0, None))
@@ -54,6 +54,10 @@ class DjangoTable:
 
     def retry_refused(self) -> int:
         return int(self._rows().filter(state=RowState.REFUSED).update(state=RowState.WAITING, error=None))
+
+    def _check_connection(self) -> None:
+        if not connections[self.using].in_atomic_block:  # such as that of a test
+            close_old_connections()
 
     def _rows(self) -> QuerySet[OutboxRow]:
         return OutboxRow.objects.using(self.using)
@@ -83,6 +87,15 @@ class DjangoRows:
 
     def delete_sent(self, task_ids: Sequence[str]) -> None:
         self.rows.filter(task_id__in=task_ids, state=RowState.SENT).delete()
+
+
+def _new_task(task: Any, *args: Any, **kwargs: Any) -> Any:
+    """Returns a task of Django as `new_task` does."""
+    backend = task.get_backend()
+    if not hasattr(backend, "new_task"):
+        name, path = type(backend).__name__, "taskqueue.django.TaskQueueBackend"
+        raise TypeError(f"{task.module_path} is a task of {name}: set the BACKEND of TASKS[{task.backend!r}] to {path}")
+    return backend.new_task(task, *args, **kwargs)
 
 
 def _aware(at: datetime) -> datetime:

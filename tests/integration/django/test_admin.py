@@ -30,7 +30,7 @@ def test_the_admin_shows_the_newest_tasks_and_leads_to_the_dashboard(browser: An
     assert "/admin/taskqueue/queuedtask/" in browser.get("/admin/").content.decode()
     page = browser.get("/admin/taskqueue/queuedtask/").content.decode()
     assert f'<a href="http://dashboard.example/tasks/{task_id}">{task_id}</a>' in page
-    assert "django.task" in page
+    assert "tests.support.django_project.tasks.add" in page
     assert "<td>normal</td>" in page, "its queue"
 
 

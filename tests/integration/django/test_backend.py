@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskqueue import Client, TaskState
+from taskqueue.shared.local.sample_data import sample
 from tests.integration.client.conftest import Running
 from tests.support.harness import wait_until
 
@@ -53,7 +54,7 @@ def test_a_coroutine_function_runs_in_the_concurrent_executor(running: Running, 
     results = asyncio.run(both())
     assert [ended(each).return_value for each in results] == list(range(1, 11))
     with Client(running.url) as client:
-        assert {client.get(each.id).type for each in results} == {"django.async_task"}
+        assert {client.get(each.id).type for each in results} == {tasks.add_async.module_path}
     assert asyncio.run(tasks.add_async.aget_result(results[0].id)) == results[0]
 
 
@@ -94,7 +95,7 @@ def test_options_of_the_backend_apply_to_its_tasks(running: Running, tasks: Any)
     assert (result.status, result.attempts, result.backend) == ("FAILED", 1, "patient")
     assert result.errors[0].exception_class is tasks.Overloaded
     with Client(running.url) as client:
-        assert client.get(result.id).tags == ("patient", "tests.support.django_project.tasks.fail_async")
+        assert client.get(result.id).tags == ("patient",)
 
 
 def test_a_value_without_json_form_is_an_error_that_is_not_retried(tasks: Any) -> None:
@@ -167,26 +168,46 @@ def test_handlers_beside_the_tasks_of_django_run_on_the_same_worker(running: Run
         ("tests.support.django_project.tasks.not_a_task", "is not a task: decorate the function"),
         ("tests.support.django_project.tasks.none", "cannot be imported"),
         ("os.system", "is not a task"),
-        ("this.s", "is in none of INSTALLED_APPS"),
+        ("this.s", "is in none of INSTALLED_APPS: install its app, or add this to TASK_MODULES"),
+        ("some text", "is in none of INSTALLED_APPS: install its app, or give its path"),
     ],
 )
-def test_only_tasks_of_installed_apps_are_run(running: Running, path: str, text: str) -> None:
-    data = {
-        "task": path,
-        "args": ["true"],
-        "kwargs": {},
-        "backend": "default",
-        "queue_name": "default",
-        "priority": 0,
-        "run_after": None,
-        "enqueued_at": "2026-01-01T00:00:00Z",
-    }
+def test_only_tasks_of_installed_apps_are_found(path: str, text: str) -> None:
+    from taskqueue.django.call import find_task
+    from taskqueue.django.framework import InvalidTask
+
+    with pytest.raises(InvalidTask, match=text):
+        find_task(path)
+
+
+def test_a_task_of_a_backend_that_is_gone_is_not_retried(running: Running, tasks: Any) -> None:
     with Client(running.url) as client:
-        task = client.submit("django.task", data, max_retries=0)
-        found = client.wait(task.task_id, 60)
-    assert found.status is TaskState.FAILED
+        task = client.submit(tasks.add.module_path, {"args": [1], "backend": "gone"})
+        client.wait(task.task_id, 60)
+        found = client.get(task.task_id)
+    assert (found.status, found.attempt) == (TaskState.FAILED, 1)
     assert found.error
-    assert text in found.error.message
+    assert "gone" in found.error.message
+
+
+def test_a_function_is_a_type_with_options_of_its_own(running: Running, tasks: Any) -> None:
+    path = tasks.with_options.module_path
+    with Client(running.url) as client:
+        found = {name: client.types.get(name).data_schema for name in (path, tasks.add.module_path)}
+        result = ended(tasks.with_options.enqueue())
+        assert (result.status, result.attempts) == ("FAILED", 1), "max_retries"
+        [dead] = [each for each in client.dead_letters if each.task_id == result.id]
+        assert dead.type == path
+        first = sample(found[tasks.add.module_path])
+        assert first == {"kwargs": {"a": 1}}
+        assert client.result(client.submit(tasks.add.module_path, first).task_id, 60) == 2, "the suggestion of `dev`"
+
+
+def test_options_are_checked_where_they_are_given() -> None:
+    from taskqueue.django import handler_options
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
+        handler_options(retries=3)
 
 
 def test_results_of_other_tasks_do_not_exist(running: Running, tasks: Any) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.domain.task import TaskState
 from tests.integration.django.conftest import SETTINGS
 from tests.support.harness import ROOT, System, wait_until
 
+TASKS = "tests.support.django_project.tasks"
 DATA: dict[str, Any] = {
-    "task": "tests.support.django_project.tasks.add",
     "args": [1, 2],
     "kwargs": {},
     "backend": "default",
@@ -32,7 +34,7 @@ def test_a_worker_runs_the_tasks_of_the_project(system: System, command: str) ->
     modules = "" if module[0] == "django" else "taskqueue.django.handlers"
     worker = system.start_in(ROOT, *module, DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES=modules)
     wait_until(lambda: system._announced(worker), "the worker announced itself")
-    done = system.ended(system.submit("django.task", json.dumps(DATA)))
+    done = system.ended(system.submit(f"{TASKS}.add", json.dumps(DATA)))
     assert (done.summary.state, done.result) == (TaskState.COMPLETED, 3), system.logs()
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
@@ -41,8 +43,7 @@ def test_a_worker_runs_the_tasks_of_the_project(system: System, command: str) ->
 def test_a_housekeeper_retries_tasks_of_the_project(system: System) -> None:
     housekeeper = system.start_in(ROOT, "django", "taskqueue_housekeeper", DJANGO_SETTINGS_MODULE=SETTINGS)
     system.start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES="taskqueue.django.handlers")
-    data = {**DATA, "task": "tests.support.django_project.tasks.fail_once", "args": []}
-    done = system.ended(system.submit("django.task", json.dumps(data)))
+    done = system.ended(system.submit(f"{TASKS}.fail_once", "{}"))
     assert done.summary.state is TaskState.COMPLETED, system.logs()
     housekeeper.send_signal(signal.SIGTERM)
     assert housekeeper.wait(60) == 0
@@ -71,3 +72,36 @@ def test_settings_of_the_project_may_be_lists(django_project: str) -> None:
         found = environment({})
     assert found["TASK_MODULES"] == "shop.reports,shop.mail,taskqueue.django.handlers"
     assert found["WORKER_QUEUES"] == "gpu,mail"
+
+
+def test_settings_of_the_project_may_be_structures(django_project: str) -> None:
+    from django.test import override_settings
+    from django.utils.translation import gettext_lazy
+
+    from taskqueue.django.part import environment
+
+    nightly = {"cron": "0 3 * * *", "type": "report", "data": {"days": (1, 2), "name": gettext_lazy("Nightly")}}
+    given = {
+        "SCHEDULES": {"nightly": nightly},
+        "TASK_LIMITS": {"type:mail": {"concurrency": 2}},
+        "QUEUES": {"critical": 9, "normal": 3},
+        "WORKER_QUEUES": {"gpu-*": 5},
+        "QUEUE_EXECUTORS": {"reports": 2},
+        "SOCKET_TIMEOUT": timedelta(seconds=2.5),
+        "DEFAULT_PRIORITY": gettext_lazy("normal"),
+        "PAYLOAD_STORE": None,
+        "CONFIRM_WRITES": False,
+        "MAX_RETRIES": 7,
+        "RQ_ALLOW": frozenset({"shop.*"}),
+        "API_KEYS_FILE": Path("/dev/null"),
+        "METRICS_SOURCES": ["[::1]:9100", "[::1]:9101"],
+    }
+    given = {name: value for name, value in given.items() if name.lower() in Settings.model_fields}
+    with override_settings(TASKQUEUE=given):
+        found = load(environment({}))
+    assert (found.schedules or {})["nightly"] == {**nightly, "data": {"days": [1, 2], "name": "Nightly"}}
+    assert found.task_limits == {"type:mail": {"concurrency": 2}}
+    assert (found.queues, found.worker_queues) == ({"critical": 9, "normal": 3}, {"gpu-*": 5})
+    assert (found.queue_executors, found.default_priority) == ({"reports": 2}, "normal")
+    assert (found.payload_store, found.max_retries) == ("", 7)
+    assert (found.rq_allow, found.metrics_sources) == (("shop.*",), ("[::1]:9100", "[::1]:9101"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from taskqueue import Accepted, TaskState, task, use_client
+from taskqueue import Accepted, ClientError, TaskState, task, use_client
 from taskqueue.worker.handlers.registry import Registry
 
 
@@ -76,3 +76,42 @@ def test_invalid_arguments_are_refused_before_the_commit(submitted: list[Any]) -
         with pytest.raises(TypeError):
             submit_on_commit(send_invoice)  # type: ignore[call-arg]
     assert submitted == []
+
+
+def test_a_submission_that_fails_after_the_commit_is_logged(
+    django_project: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.contrib.auth.models import User
+    from django.db import transaction
+
+    from taskqueue.django import submit_on_commit
+    from tests.support.django_project import tasks
+
+    monkeypatch.setenv("TASKQUEUE_URL", "redis://127.0.0.1:1")
+    with transaction.atomic():
+        user = User.objects.create_user("ann")
+        submit_on_commit(send_invoice, order=7)
+        submit_on_commit(tasks.add, 7)
+    user.delete()  # it was committed
+    failed = [each.getMessage() for each in caplog.records if each.name.startswith("django.db")]
+    assert len(failed) == 2, failed
+    with pytest.raises(ClientError), transaction.atomic():
+        transaction.on_commit(send_invoice.prepare(order=7))
+
+
+def test_a_task_of_django_is_submitted_by_a_commit(submitted: list[Any]) -> None:
+    from django.db import transaction
+
+    from taskqueue.django import submit_on_commit
+    from tests.support.django_project import tasks
+
+    with transaction.atomic():
+        submit_on_commit(tasks.add, 7)
+        submit_on_commit(tasks.add.using(priority=10), a=8)
+        with pytest.raises(TypeError, match="Unsupported type"):
+            submit_on_commit(tasks.add, object())  # type: ignore[arg-type]
+        assert submitted == []
+    assert [(data["args"], data["kwargs"], priority) for data, priority in submitted] == [
+        ([7], {}, None),
+        ([], {"a": 8}, "high"),
+    ]

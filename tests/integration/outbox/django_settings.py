@@ -4,6 +4,7 @@ import os
 
 SECRET_KEY = "of a test"
 INSTALLED_APPS = ["taskqueue.django.outbox"]
+TASKS = {"default": {"BACKEND": "taskqueue.django.TaskQueueBackend"}}
 USE_TZ = os.environ.get("SHOP_USE_TZ", "1") == "1"
 TIME_ZONE = "Europe/Vienna"
 DATABASES = {

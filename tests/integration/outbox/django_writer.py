@@ -10,6 +10,7 @@ from django.db import transaction  # noqa: E402
 
 from taskqueue import new_task  # noqa: E402
 from taskqueue.django import outbox  # noqa: E402
+from tests.integration.outbox.django_tasks import receipt  # noqa: E402
 from tests.integration.outbox.handlers import invoice  # noqa: E402
 
 
@@ -26,6 +27,7 @@ with transaction.atomic():
     except RollBack:
         pass
     print(outbox.add(invoice.options(tags=["a"]), 3))
+    print(outbox.add(receipt, 5))
 try:
     with transaction.atomic():
         outbox.add(invoice, order=4)

@@ -53,7 +53,8 @@ class Project:
 def project(request: pytest.FixtureRequest, engine: Engine, redis_client: Redis, redis_url: str) -> Project:
     if engine.url.drivername not in ENGINES:
         pytest.skip("Django has drivers of its own for this database")
-    TaskTypes(redis_client).publish([TaskType(name="outbox-invoice", schema={}), TaskType(name="process", schema={})])
+    names = ("outbox-invoice", "process", "tests.integration.outbox.django_tasks.receipt")
+    TaskTypes(redis_client).publish([TaskType(name=name, schema={}) for name in names])
     project = Project(engine, TASKQUEUE_URL=redis_url, OUTBOX_METRICS_PORT="0", SHOP_USE_TZ=request.param)
     project.run("django", "migrate", "-v0")
     return project

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.dispatch import receiver
 
 from taskqueue import task as handler
+from taskqueue.django import handler_options
 from taskqueue.django.framework import task_finished, task_started
 
 try:
@@ -75,6 +76,12 @@ def fail(message: str) -> None:
 @task
 async def fail_async() -> None:
     raise Overloaded("asynchronously")
+
+
+@task
+@handler_options(timeout=7, max_retries=0, threads=True)
+def with_options() -> None:
+    raise Overloaded("with options")
 
 
 @task

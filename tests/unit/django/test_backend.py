@@ -66,7 +66,7 @@ def test_options_of_a_task_replace_those_of_the_backend(own: dict[str, Any], opt
         **{"module_path": "shop.send", "queue_name": "default", "priority": 0, "run_after": None, **own}
     )
     configured = backend(TASK_OPTIONS={"queue": "mail", "delay": 5})
-    assert configured._submit_options(task) == {**options, "tags": ["shop.send"]}
+    assert configured._submit_options(task) == options
     assert configured.task_options == {"queue": "mail", "delay": 5}
 
 
