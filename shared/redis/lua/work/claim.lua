@@ -26,9 +26,8 @@ local tasks, unreadable, taken = {}, {}, {}
 
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
 -- repeated: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
-local PATIENCE = 2000
-local patience = PATIENCE
-local COST = {plain = 2, related = 10, throttled = 10, by_turn = 12, ended = 25, deferred = 30}
+local COST = {all = 2000, plain = 2, related = 10, throttled = 10, by_turn = 12, ended = 25, deferred = 30}
+local patience = COST.all
 local function spend(commands) patience = patience - commands end
 
 write_even_when_full()
@@ -329,8 +328,7 @@ end
 -- delays only its own tasks, and a tenant no other, wherever the tasks of both wait. The list's tasks are one tenant.
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
-local MOST_LIMITS = 32
-local due, elsewhere = {}, {}
+local due, elsewhere = {most = 32}, {}
 
 local function waited_for_here(name)
   local here = {}
@@ -340,10 +338,10 @@ end
 
 do
   local found = limited and redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '-inf', NOW, 'LIMIT', 0,
-    math.max(MOST_LIMITS, math.min(500, math.floor(16000 / math.max(1, #lanes))))) or {}
+    math.max(due.most, math.min(500, math.floor(16000 / math.max(1, #lanes))))) or {}
   spend(#found)
   for _, name in ipairs(found) do
-    if #due == MOST_LIMITS or patience <= 0 then break end
+    if #due == due.most or patience <= 0 then break end
     if string.find(name, '#=', 1, true) then spend(20) end
     local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
     table.insert(ours and due or elsewhere, name)
@@ -489,7 +487,7 @@ if limited then
         redis.call('LPOP', keys.rq_queue(lane))
         start(lane, {best.id}, {best.score}, 1)
       end
-      if #tasks > before or patience < PATIENCE / 2 then turn_taken(lane, best) end
+      if #tasks > before or patience < COST.all / 2 then turn_taken(lane, best) end
       if #tasks == before then firsts[''] = nil end -- a task of the list may be there now
       for group, first in pairs(firsts) do
         if first and first.others and first.tenant == best.tenant then firsts[group] = nil end
@@ -498,21 +496,24 @@ if limited then
   end
 end
 
-local function has_wait_queues(lane)
-  if has_tenants[lane] then return true end
-  local wait_queues = {}
-  for at, group in ipairs(due) do wait_queues[at] = tenants_key(lane, group) end
-  return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
-end
+local take
+do
+  local function has_wait_queues(lane)
+    if has_tenants[lane] then return true end
+    local wait_queues = {}
+    for at, group in ipairs(due) do wait_queues[at] = tenants_key(lane, group) end
+    return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
+  end
 
-local function take(lane, n)
-  local before = #tasks
-  n = math.min(n, lane.most, want - before)
-  if n <= 0 then return end
-  local by_turn = limited and has_wait_queues(lane.name)
-  if not by_turn then take_from_list(lane.name, n) end
-  if by_turn or has_tenants[lane.name] then take_by_turn(lane.name, n - (#tasks - before)) end
-  lane.most = lane.most - (#tasks - before)
+  function take(lane, n)
+    local before = #tasks
+    n = math.min(n, lane.most, want - before)
+    if n <= 0 then return end
+    local by_turn = limited and has_wait_queues(lane.name)
+    if not by_turn then take_from_list(lane.name, n) end
+    if by_turn or has_tenants[lane.name] then take_by_turn(lane.name, n - (#tasks - before)) end
+    lane.most = lane.most - (#tasks - before)
+  end
 end
 
 -- One command where there is nothing: an idle worker claims every few seconds.
@@ -586,7 +587,7 @@ if limited then
   local function settle_elsewhere()
     local latest = {}
     for at, name in ipairs(elsewhere) do
-      if at <= MOST_LIMITS then settle_limit(name)
+      if at <= due.most then settle_limit(name)
       else
         latest[#latest + 1] = NOW
         latest[#latest + 1] = name
@@ -601,7 +602,7 @@ if limited then
   local next_due = redis.call('ZRANGEBYSCORE', keys.LIMITS_DUE, '(' .. NOW, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if next_due[2] then again_in = tonumber(next_due[2]) - now end
   for _, lane in ipairs(lanes) do tasks_wait = tasks_wait or has_tenants[lane.name] end
-  more = more or (#due == MOST_LIMITS and #tasks > 0)
+  more = more or (#due == due.most and #tasks > 0)
 end
 
 -- The rest is for the next worker, and for this one unless it may take no more of that lane.
