@@ -31,7 +31,6 @@ from taskqueue.shared.stores.batches import Batch
 from taskqueue.shared.stores.breakdown import Breakdown
 from taskqueue.shared.stores.bulk_actions import BulkAction, Count, Plan, Selection
 from taskqueue.shared.stores.failure_groups import FailureGroup
-from taskqueue.shared.stores.saved_views import SavedView
 from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.tasks import Filter, Page
 from taskqueue.shared.submission.amending import Change
@@ -169,11 +168,6 @@ class MergedQueries(Queries):
         if found := [each for each in self._ask(read, patience=10 * PATIENCE).values() if each]:
             return merging.one_breakdown(found)
         raise BatchNotFound(id=source.batch_id)
-
-    def saved_views(self) -> list[SavedView]:
-        """Returns the saved views of the first partition."""
-        first = next(iter(self.parts))
-        return self._ask(lambda number: self.parts[number].saved_views(), [first]).get(first, [])
 
     # --- dead letters ---
 

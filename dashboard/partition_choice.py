@@ -12,7 +12,7 @@ OF_BULK = re.compile(r"/bulk/(?!review$)[A-Za-z0-9_-]{1,128}(?:/.*)?")
 """Pages about a bulk action, which may be one over all partitions."""
 OF_ALL = re.compile(
     r"/|/(?:tasks|batches|suggestions|breakdown|breakdown\.csv|sign-in|sign-out)/?"
-    r"|/(?:partitions|dead-letters|bulk|views|keys|static|sign-in)(?:/.*)?"
+    r"|/(?:partitions|dead-letters|bulk|keys|static|sign-in)(?:/.*)?"
 )
 """Pages that show all partitions when these are chosen."""
 READINESS = "/health/ready"

@@ -2,7 +2,7 @@
 
 A page about a task or a batch is served by the partition that its id names; every other page by what the browser has
 chosen last, in a cookie: one partition, or all. Pages that are about one partition by nature then show one of them.
-Sign-in, personal keys, and the saved views of the pages over all are in the first partition.
+Sign-in and personal keys are in the first partition.
 """
 
 from __future__ import annotations

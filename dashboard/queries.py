@@ -29,7 +29,6 @@ from taskqueue.shared.stores.dependencies import Relations, Relative, read_relat
 from taskqueue.shared.stores.failure_groups import FailureGroup
 from taskqueue.shared.stores.limits import LimitState
 from taskqueue.shared.stores.locks import LockInfo
-from taskqueue.shared.stores.saved_views import SavedView
 from taskqueue.shared.stores.schedules import Run, SchedulePage, StoredSchedule
 from taskqueue.shared.stores.selection import Source
 from taskqueue.shared.stores.task_types import TaskType
@@ -300,11 +299,6 @@ class Queries:
     def schedule_runs(self, names: Sequence[str]) -> dict[str, list[Run]]:
         """Returns the last runs of these schedules, the oldest first; states as last noted."""
         return dict(zip(names, self.stores.schedules.runs(names), strict=True))
-
-    @_cached
-    def saved_views(self) -> list[SavedView]:
-        """Returns the saved views of all users, by name."""
-        return self.stores.saved_views.all()
 
     @_cached
     def incident(self, since: datetime, until: datetime) -> Incident:

@@ -23,7 +23,6 @@ from taskqueue.shared.stores.output import Outputs
 from taskqueue.shared.stores.payloads import Payloads
 from taskqueue.shared.stores.personal_keys import PersonalKeys
 from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.saved_views import SavedViews
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
@@ -61,7 +60,6 @@ class Stores:
     queues: Queues
     schedules: ScheduleStore
     history: History | None
-    saved_views: SavedViews
     tasks: Records
     all_tasks: Records
     """With those that are in the history only."""
@@ -100,7 +98,6 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
         queues=queues,
         schedules=ScheduleStore(scripts),
         history=history,
-        saved_views=SavedViews(scripts),
         tasks=tasks,
         all_tasks=open_records(tasks, history),
         types=types,

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, redirect, request, url_for
 
-from taskqueue.dashboard.auth.security import person
 from taskqueue.dashboard.context import context, show
 from taskqueue.dashboard.filters import FIELDS, given, read_filter
 from taskqueue.shared.domain.search import LONGEST
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.stores.bulk_actions import Verb, takes
-from taskqueue.shared.stores.saved_views import LONGEST as LONGEST_NAME
 from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ def tasks() -> str | Response:
         page=page,
         asked={name: asked.get(name, "") for name in FIELDS},
         most=LONGEST,
-        views=[each for each in context.queries.saved_views() if each.shared or each.owner == person().name],
-        longest_name=LONGEST_NAME,
         given=asked,
         states=list(TaskState),
         cursor=cursor,

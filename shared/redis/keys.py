@@ -516,9 +516,6 @@ class Keys:
         """string, owner: the dashboard; an hour, or until it is used. State of a sign-in at the identity provider."""
         return f"{self.prefix}taskqueue:dashboard:sign-in:{digest}"
 
-    SAVED_VIEWS = _Key("taskqueue:dashboard:views")
-    """hash, owner: the dashboard; 400 days after its last use, at most 300. Saved filters of lists, by id (JSON)."""
-
     def api_key(self, key_id: str) -> str:
         """hash, owner: key_use; a year after the last request. When an API key was last used; its rate's tokens.
 

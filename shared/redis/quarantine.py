@@ -42,7 +42,6 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.TYPES_OF,
                 keys.TYPE_VERSIONS,
                 keys.RQ_ADOPTED,
-                keys.SAVED_VIEWS,
             ),
             "hash",
         ),

@@ -194,8 +194,6 @@ CHANGES = [
     "/schedules/x/delete",
     "/keys/create",
     "/keys/x/revoke",
-    "/views/save",
-    "/views/x/delete",
     "/sign-out",
 ]
 

@@ -36,7 +36,6 @@ from taskqueue.shared.stores.idempotency import Idempotency, Request
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import lock_acquire
 from taskqueue.shared.stores.queues import Queues, cancel
-from taskqueue.shared.stores.saved_views import SavedViews
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Records
@@ -129,7 +128,6 @@ class Scene:
         plan = Plan(verb=Verb.RETRY, selection=Selection(ids=(self.names["failed"],)))
         self.names["action_id"] = bulks.begin(plan, what="one", by="b", rate=1)
         self.names["key_id"] = "key-1"
-        self.names["view_id"] = SavedViews(scripts).save("mine", {"type": "noop"}, "ann", shared=True).id
         redis.hset(self.keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
         redis.rpush(self.keys.control(WORKER), "cancel nothing")
         lock_acquire(scripts, "recovery", "nonce", "hk-1", timedelta(seconds=30), timedelta(0))

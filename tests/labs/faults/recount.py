@@ -30,7 +30,6 @@ STAYS = (
     keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF, keys.CONCURRENT_TYPES,
-    keys.LOST_LOCKS, keys.ALERT_LOG, keys.DEPLOYS, keys.DEPLOYS_SEEN, keys.SAVED_VIEWS,
 )  # fmt: skip
 """Keys that may be there without an end when everything is at rest."""
 PASSES = (
