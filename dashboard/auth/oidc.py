@@ -1,7 +1,8 @@
 """Sign-in with the identity of a company: OpenID Connect, the authorization code flow with PKCE, by Authlib.
 
-Authlib keeps state, nonce and code verifier of a sign-in in Redis, bound to the browser's session, and validates the ID
-token. Here are the rules that it leaves to its users: which algorithms and audience count, that the metadata is of the
+Authlib keeps state, nonce and code verifier of a sign-in in the signed cookie of the browser, and validates the ID
+token. Redis has the states of sign-ins that succeeded only, as strangers could fill it with what a beginning stores.
+Here are the rules that Authlib leaves to its users: which algorithms and audience count, that the metadata is of the
 issuer of the settings, that a state is used once, and which role the claims give.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -34,39 +36,17 @@ ALGORITHMS = frozenset(
 """Signatures by a key that only the provider has: none, and those with the client's secret, are left out."""
 WITHIN = 5.0
 """Seconds for each answer of the provider."""
+_STATE = "_state_oidc_"
+"""The beginning of the names of Authlib's states in a session."""
+_GOOD_FOR = 3600
+"""Seconds for which Authlib keeps a state."""
+_FAILED = "The sign-in failed or has expired: try again."
 CLOCKS_APART = 30
 """Seconds by which the provider's clock may differ."""
 
 
 class SignInFailed(Exception):
     """The sign-in did not succeed; the text is for the user."""
-
-
-class SignInStates:
-    """The data of sign-ins that have begun; each can be read once. The cache of Authlib."""
-
-    def __init__(self, redis: Redis) -> None:
-        self.redis = redis
-        self.keys = keys_of(redis)
-
-    def get(self, name: str) -> bytes | None:
-        """Returns the data, and removes it in the same step."""
-        key = self._key(name)
-        with translated(), self.redis.pipeline() as pipeline:
-            pipeline.get(key)
-            pipeline.delete(key)
-            found: bytes | None = pipeline.execute()[0]
-        return found
-
-    def set(self, name: str, data: str, seconds: int) -> None:
-        with translated():
-            self.redis.set(self._key(name), data, ex=seconds)
-
-    def delete(self, name: str) -> None:
-        """Does nothing: `get` has removed the data, and a browser that did not begin a sign-in must not end it."""
-
-    def _key(self, name: str) -> str:
-        return self.keys.dashboard_sign_in(hashlib.sha256(name.encode()).hexdigest())
 
 
 class IdentityProvider:
@@ -79,9 +59,10 @@ class IdentityProvider:
         except ImportError:
             exit_with("OIDC_ISSUER is set, and Authlib is not installed: pip install 'taskqueue[dashboard]'")
         self.settings = settings
+        self.redis = redis
         self.users = users
         self.home = settings.dashboard_url.rstrip("/")
-        self.client: Any = OAuth(app, cache=SignInStates(redis)).register(
+        self.client: Any = OAuth(app).register(
             "oidc",
             client_id=settings.oidc_client_id,
             client_secret=settings.oidc_client_secret or None,
@@ -97,15 +78,26 @@ class IdentityProvider:
     def begin(self, target: str) -> Response:
         """Returns the redirect to the provider; the user returns to `target`. Raises SignInFailed."""
         session["target"] = safe_target(target)
+        # Sign-ins that were not finished stay in the cookie, which may have four kilobytes.
+        for name in sorted((each for each in session if each.startswith(_STATE)), key=_end)[:-1]:
+            session.pop(name)
         with _explained():
             self._metadata()
             return cast("Response", self.client.authorize_redirect(f"{self.home}/sign-in/oidc/callback"))
 
     def finish(self) -> tuple[Person, str]:
         """Returns who signed in, and where to continue. Raises SignInFailed."""
-        target = safe_target(str(session.get("target", "/")))
+        target, state = safe_target(str(session.get("target", "/"))), request.args.get("state", "")
+        used = keys_of(self.redis).dashboard_sign_in(hashlib.sha256(state.encode()).hexdigest())
+        with translated():
+            is_good = time.time() < _end(_STATE + state) and not self.redis.exists(used)
+        if not is_good:
+            raise SignInFailed(_FAILED)
         with _explained():
-            return self._person(self._claims()), target
+            person = self._person(self._claims())
+        with translated():
+            self.redis.set(used, "", ex=_GOOD_FOR)
+        return person, target
 
     def sign_out_url(self) -> str | None:
         """Returns where to sign out of the provider; None if it has no such page. Raises SignInFailed."""
@@ -149,7 +141,10 @@ class IdentityProvider:
         return claims
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
-        name = str(claims.get(self.settings.oidc_name_claim) or claims["sub"])[:200]
+        claim = self.settings.oidc_name_claim
+        if claim == "email" and claims.get("email_verified") is False:
+            claim = "sub"  # anybody could have entered the address of another
+        name = str(claims.get(claim) or claims["sub"])[:200]
         if not name.isprintable():
             raise SignInFailed("The name of this account has unprintable characters.")
         role = role_of(_at(claims, self.settings.oidc_roles_claim), self.settings.oidc_roles)
@@ -159,6 +154,11 @@ class IdentityProvider:
         # A name of DASHBOARD_USERS stands for that user only, also in the audit record.
         owner = provider_owner(self.settings.oidc_issuer, str(claims["sub"]))
         return Person(f"{name} (identity provider)" if self.users.named(name) else name, role, owner)
+
+
+def _end(name: str) -> float:
+    """Returns when a sign-in that has begun in this browser ends; 0 for one that has not."""
+    return float(session.get(name, {}).get("exp", 0))
 
 
 def role_of(claim: object, roles: Mapping[str, str]) -> Role | None:
@@ -200,4 +200,4 @@ def _explained() -> Iterator[None]:
         raise SignInFailed("The identity provider does not answer: try again later.") from None
     except (AuthlibBaseError, JoseError, ValueError, KeyError, TypeError, RuntimeError) as error:
         log.warning("sign-in refused", extra={"why": f"{type(error).__name__}: {error}"[:500]})
-        raise SignInFailed("The sign-in failed or has expired: try again.") from None
+        raise SignInFailed(_FAILED) from None

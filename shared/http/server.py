@@ -36,7 +36,7 @@ HALF_SENT_SECONDS = 2
 """Seconds for which a stopping process waits for incomplete requests."""
 FILES_BESIDE = 200
 NEARLY_ALL = 0.9
-"""Share of the maximum connections above which idle ones are closed after a second."""
+"""Share of the maximum connections above which connections that wait for their client are closed after a second."""
 MAINTENANCE_SECONDS = 0.25
 """Seconds between examinations of all connections; in that time their memory can exceed its bound."""
 _FOLDED = re.compile(rb"\r\n[ \t]")
@@ -142,16 +142,22 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
         requests = [each for each in (*self.requests, self.request) if each is not None]
         return int(self.total_outbufs_len + sum(len(each.header_plus) + each.body_bytes_received for each in requests))
 
-    def late(self, now: float, idle_seconds: float) -> bool:
-        """Returns whether a request arrives too slowly, a response is not read, or the connection is idle too long."""
+    def late(self, now: float, idle_seconds: float, receive_seconds: float = inf) -> bool:
+        """Returns whether a request arrives too slowly, a response is not read, or the connection is idle too long.
+
+        The limits here apply where they are shorter than the usual ones.
+        """
         silent = time.time() - self.last_activity
         if self.request is not None and self.busy:
             self.request.begun = now  # it is not read on before the responses in front are sent
         return bool(
             self.will_close
             or now > self.closes_at
-            or (self.request is not None and now - self.request.begun > self.server.receive_seconds)
-            or (self.total_outbufs_len and silent > UNREAD_SECONDS)
+            or (
+                self.request is not None
+                and now - self.request.begun > min(receive_seconds, self.server.receive_seconds)
+            )
+            or (self.total_outbufs_len and silent > min(max(idle_seconds, receive_seconds), UNREAD_SECONDS))
             or (self.request is None and not self.busy and silent > idle_seconds)
         )
 
@@ -234,11 +240,18 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
             self.maintenance(now)
 
     def maintenance(self, now: float) -> None:
-        """Closes connections that are late, directly: a client that does not read would never let them be flushed."""
-        nearly_full = len(self.active_channels) > NEARLY_ALL * self.adj.connection_limit
-        for channel in list(self.active_channels.values()):
-            if channel.late(now, 1 if nearly_full else self.idle_seconds):
-                channel.handle_close()
+        """Closes connections that are late, directly: a client that does not read would never let them be flushed.
+
+        While there are nearly as many as may be, a second is late: for idle ones, and if that makes too little room
+        also for a request that arrives and a response that is read.
+        """
+        usual = (self.idle_seconds, inf)
+        for limits in (usual, (1, inf), (1, 1)):
+            if limits is not usual and len(self.active_channels) <= NEARLY_ALL * self.adj.connection_limit:
+                break
+            for channel in list(self.active_channels.values()):
+                if channel.late(now, *limits):
+                    channel.handle_close()
         self.bound_memory()
 
     def bound_memory(self) -> None:

@@ -513,7 +513,7 @@ class Keys:
         return f"{self.prefix}taskqueue:dashboard:activity:{digest}"
 
     def dashboard_sign_in(self, digest: str) -> str:
-        """string, owner: the dashboard; an hour, or until it is used. State of a sign-in at the identity provider."""
+        """string, owner: the dashboard; an hour. A sign-in at the identity provider that succeeded, to be good once."""
         return f"{self.prefix}taskqueue:dashboard:sign-in:{digest}"
 
     def api_key(self, key_id: str) -> str:

@@ -216,6 +216,36 @@ def test_a_state_is_good_once_and_in_its_browser_only(dashboard: Browser, provid
     assert len(provider.requests) == 1
 
 
+def test_sign_ins_of_strangers_store_nothing(
+    dashboard: Browser, provider: RogueProvider, redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(Browser(dashboard.app, dashboard.app.test_client()), provider)
+    before, size = redis_client.dbsize(), 0
+    for _ in range(20):
+        stranger = dashboard.app.test_client()
+        path = callback(Browser(dashboard.app, stranger), provider)
+        assert stranger.get(path.replace("code=", "code=wrong-")).status_code == 401
+        begun = dashboard.client.get("/sign-in/oidc")
+        size = max(size, len(begun.headers["Set-Cookie"]))
+    assert redis_client.dbsize() == before
+    assert size < 4000, "browsers drop larger cookies"
+    path = callback(dashboard, provider)
+    now = time.time()
+    monkeypatch.setattr("taskqueue.dashboard.auth.oidc.time.time", lambda: now + 3601)
+    assert refused(dashboard, dashboard.client.get(path))
+
+
+def test_an_address_that_was_not_verified_is_no_name(
+    open_browser: Callable[..., Browser], provider: RogueProvider
+) -> None:
+    browser = open_browser(**settings(provider, oidc_name_claim="email"))
+    provider.claims.update(email="boss@shop.example", email_verified=False, sub="s-17")
+    sign_in(browser, provider)
+    page = browser.text("/tasks")
+    assert "s-17" in page
+    assert "boss@shop.example" not in page
+
+
 @pytest.mark.parametrize("query", ["", "?code=c0de", "?state=x", "?code=c0de&state=made-up", "?error=access_denied"])
 def test_an_answer_without_its_question_is_refused(query: str, dashboard: Browser, provider: RogueProvider) -> None:
     assert refused(dashboard, dashboard.client.get(f"/sign-in/oidc/callback{query}"))

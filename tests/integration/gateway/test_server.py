@@ -435,6 +435,29 @@ def test_connections_that_ask_for_nothing_for_a_second_make_place_when_there_are
     server.close()
 
 
+@pytest.mark.parametrize("kind", [Server, DashboardServer], ids=["gateway", "dashboard"])
+@pytest.mark.parametrize("said", [HEAD, HEAD + b"Content-Length: 900\r\n\r\n{", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_who_sends_half_a_request_or_reads_nothing_makes_place_for_others(
+    kind: type[intake.Server], said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("receive_seconds", "idle_seconds"):
+        monkeypatch.setattr(kind, name, 3600)
+    monkeypatch.setattr(intake, "UNREAD_SECONDS", 3600)
+    monkeypatch.setattr(kind, "memory", 1 << 30)
+    server = idle_server(kind=kind)
+    server.adj.connection_limit = 42  # with the listener and the trigger
+    with ExitStack() as opened:
+        slow = [opened.enter_context(closing(asking(server, said))) for _ in range(40)]
+        other = opened.enter_context(closing(asking(server)))  # accepted after them, and so after some have gone
+        wait_until(lambda: turned(server) and readable(other), "another one is answered", 20)
+        few = [opened.enter_context(closing(asking(server, HEAD))) for _ in range(5)]
+        wait_until(lambda: turned(server) and arriving(server), "they are there", 20)
+        server.maintenance(time.monotonic() + 60)
+        assert not any(map(readable, few)), "there is place for them"
+        assert any(map(readable, slow))
+    server.close()
+
+
 ANSWER = b"x" * 8_000_000
 ALONE = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
