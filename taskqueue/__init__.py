@@ -107,6 +107,7 @@ if TYPE_CHECKING:
         task,
         use_client,
         wait_for,
+        wait_for_async,
         worker_started,
         worker_stopping,
     )
@@ -201,6 +202,7 @@ __all__ = [
     "task",
     "use_client",
     "wait_for",
+    "wait_for_async",
     "worker_started",
     "worker_stopping",
 ]
@@ -210,7 +212,8 @@ _HOMES = {
     **dict.fromkeys(("current_task", "progress", "report_progress", "task"), "taskqueue.worker"),
     **dict.fromkeys(("DuplicateStep", "LeaseLost", "StepFailed", "WorkflowChanged", "step"), "taskqueue.worker"),
     **dict.fromkeys(
-        ("SignalTimeout", "TaskSuspended", "resumable", "sleep", "sleep_until", "wait_for"), "taskqueue.worker"
+        ("SignalTimeout", "TaskSuspended", "resumable", "sleep", "sleep_until", "wait_for", "wait_for_async"),
+        "taskqueue.worker",
     ),
     **dict.fromkeys(("ChildFailed", "Children", "emit", "gather", "start_children"), "taskqueue.worker"),
     **dict.fromkeys(("continue_as_new", "stable_id", "stable_now", "stable_random"), "taskqueue.worker"),

@@ -14,6 +14,7 @@ from taskqueue.worker.durable import (
     start_children,
     step,
     wait_for,
+    wait_for_async,
 )
 from taskqueue.worker.handlers.context import CurrentTask, current_task, progress, report_progress
 from taskqueue.worker.handlers.default_client import use_client
@@ -88,6 +89,7 @@ __all__ = [
     "task",
     "use_client",
     "wait_for",
+    "wait_for_async",
     "worker_started",
     "worker_stopping",
 ]

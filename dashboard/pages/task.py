@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, request, url_for
@@ -16,13 +17,16 @@ from taskqueue.dashboard.context import changed, context, show
 from taskqueue.dashboard.explain.graph import draw
 from taskqueue.dashboard.explain.status import RelatedTasks, explain
 from taskqueue.dashboard.explain.timeline import timeline
+from taskqueue.dashboard.forms import Field, Group, Mistakes, blamed, fields_of, filled, read
 from taskqueue.dashboard.present import as_command, pretty, size
 from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.step import Step
+from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.errors import BatchNotFound
 from taskqueue.shared.stores.dependencies import Relations
 from taskqueue.shared.stores.tasks import Reading
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.type_cache import check_signal
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
@@ -86,13 +90,22 @@ def run_now(task_id: str) -> AnyResponse:
 
 @blueprint.post("/tasks/<task_id>/signals/<name>")
 @needs(Role.OPERATOR)
-def signal(task_id: str, name: str) -> AnyResponse:
-    data = editing.parse(request.form.get("data", ""))
+def signal(task_id: str, name: str) -> AnyResponse | tuple[str, int]:
+    value, _, mistakes = read(request.form, context.settings.max_json_depth)
+    if not request.form.get(f"{Group.WHOLE}/json/", "null").strip():
+        mistakes.append((("data",), "enter the data as JSON: null for none"))
+    replaces = "" if "replace" not in request.form else "admin" if person().may(Role.ADMIN) else "operate"
     try:
-        context.stores.queues.signal(task_id, name, data, person().name)
+        if not mistakes:
+            replaced = context.stores.queues.signal(task_id, name, value, person().name, replaces, check_signal)
+            what = f"{'replaced' if replaced else 'sent'} signal {name} of"
+            return _changed(what, task_id, f"The task has signal {name}.")
+    except Refusal as refusal:
+        mistakes = editing.mistakes_of(refusal, value)
     except ValueError as error:
         raise BadRequest(str(error)) from None
-    return _changed(f"sent signal {name} to", task_id, f"The task has signal {name}.")
+    with context.queries.task(task_id) as reading:
+        return _show(reading, wrong=(name, mistakes)), 400
 
 
 @blueprint.post("/tasks/<task_id>/redeliver")
@@ -131,7 +144,9 @@ def _changed(what: str, task_id: str, message: str) -> AnyResponse:
     return changed(what, task_id, to=url_for(".task", task_id=task_id), message=message)
 
 
-def _show(reading: Reading, edited: str | None = None, problem: str | None = None) -> str:
+def _show(
+    reading: Reading, edited: str | None = None, problem: str | None = None, wrong: tuple[str, Mistakes] = ("", ())
+) -> str:
     found, now = reading.detail, context.queries.snapshot()
     state, relations = found.summary.state, context.queries.relations(found)
     data = _text(found.data)
@@ -150,11 +165,26 @@ def _show(reading: Reading, edited: str | None = None, problem: str | None = Non
         problem=problem,
         trace=_trace(found),
         signal=found.summary.signal,
+        signals=list(_signals(found, *wrong)),
         steps=[(each, _step_value(each)) for each in found.steps[-MOST_STEPS:]],
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),
         output=_output(found.summary.id),
     )
+
+
+def _signals(found: TaskDetail, posted: str, mistakes: Mistakes) -> Iterator[tuple[Step, list[Field], list[str]]]:
+    """Yields the signals that may be sent, or be replaced by this user, with the fields of their forms."""
+    state = found.summary.state
+    for each in found.steps:
+        is_open = each.kind is StepKind.WAIT and not state.ended
+        if each.kind is StepKind.SIGNAL:
+            is_open = state is TaskState.FAILED or (not state.ended and (not each.attempt or person().may(Role.ADMIN)))
+        if is_open and not found.summary.archived:
+            fields, others = fields_of(each.schema or {}, context.redaction), list[str]()
+            if posted == each.name.removeprefix(SIGNAL):
+                fields, others = blamed(filled(fields, request.form, context.redaction), mistakes)
+            yield each, fields, others
 
 
 def _related_tasks(found: TaskDetail, relations: Relations) -> RelatedTasks | None:

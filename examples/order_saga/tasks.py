@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pydantic import BaseModel
+
 from examples.order_saga import shop
 from taskqueue import SignalTimeout, StepFailed, sleep, stable_id, step, task, wait_for
 
 APPROVAL_ABOVE = 1000
 APPROVAL_DAYS = 7
+
+
+class Approval(BaseModel):
+    """What the person decides who is asked for an approval."""
+
+    approved: bool
 
 
 @task("saga-order", max_retries=10)
@@ -27,7 +35,7 @@ def handle_order(order: int, article: str, amount: int, thank_after: float = 2.0
 
 def _is_approved() -> bool:
     try:
-        answer = wait_for("approval", timeout=APPROVAL_DAYS * 86_400)
+        answer = wait_for("approval", Approval, timeout=APPROVAL_DAYS * 86_400)
     except SignalTimeout:
         return False
-    return bool(answer["approved"])
+    return answer.approved

@@ -176,11 +176,16 @@ def submitter() -> Submitter:
     return Submitter(client, actor(), client)
 
 
+def has_scope(scope: Scope) -> bool:
+    """Returns whether the request may do what needs this scope."""
+    key: ApiKey | None = g.get("api_key")
+    return key is None or key.may(scope)
+
+
 def demand_scope(scope: Scope, what: str) -> None:
     """Raises Refusal (403) if `what`, a part of an endpoint, needs a scope that the key of the request lacks."""
-    key: ApiKey | None = g.get("api_key")
-    if key is not None and not key.may(scope):
-        raise Refusal(errors.SCOPE, f"{what} needs the scope {scope}, but the key of {key.client} lacks it")
+    if not has_scope(scope):
+        raise Refusal(errors.SCOPE, f"{what} needs the scope {scope}, but the key of {g.api_key.client} lacks it")
 
 
 def _given() -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from flask import g, request
 
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import actor, submitter
+from taskqueue.gateway.auth.authenticator import actor, has_scope, submitter
 from taskqueue.gateway.auth.visible import demand_no_placeholder
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
@@ -30,7 +30,7 @@ from taskqueue.shared.stores.tasks import Page, Records
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
-from taskqueue.shared.submission.type_cache import TypeCache
+from taskqueue.shared.submission.type_cache import TypeCache, check_signal
 
 WAIT_STEP = 1.0
 
@@ -214,13 +214,16 @@ class Tasks:
     def signal(self, task_id: str, name: str, body: schemas.SignalBody) -> Reply:
         """Sends a task a signal, for which its handler waits now or later (`wait_for`).
 
-        A task accepts one signal of each name: the same data may be sent again, other data is a conflict.
+        A task accepts one signal of each name: the same data may be sent again, other data is a conflict unless it
+        replaces the first. While a handler waits for a signal of a type, data that does not fit is refused.
         """
+        replaces = "" if not body.replace else "admin" if has_scope(Scope.ADMIN) else "operate"
         try:
-            self.queues.signal(task_id, name, body.data, actor())
+            replaced = self.queues.signal(task_id, name, body.data, actor(), replaces, check_signal)
         except ValueError as error:
             raise refusals.invalid([errors.parameter_error("name", str(error))]) from None
-        return Reply(content={"task_id": task_id, "status": self.records.state(task_id)}, noted=name)
+        content = {"task_id": task_id, "status": self.records.state(task_id)}
+        return Reply(content=content, noted=f"{name}, replaced" if replaced else name)
 
     @endpoint(
         "POST",

@@ -59,7 +59,12 @@ class ChangeBody(Body):
 class SignalBody(Body):
     """The data of a signal."""
 
-    data: Any = Field(None, description="Any JSON; `wait_for` in the handler returns it.")
+    data: Any = Field(None, description="Any JSON that fits the type in `wait_for`, which returns it.")
+    replace: bool = Field(
+        False,
+        description="Replace a signal that has other data: until its handler has received it, while its task is a dead "
+        "letter, or with the scope `admin`.",
+    )
 
 
 class CancelQuery(Query):
@@ -175,7 +180,7 @@ class StepView(View):
 
     name: str
     kind: StepKind
-    attempt: int = Field(description="The attempt that ran it; 0 for a signal.")
+    attempt: int = Field(description="The attempt that ran it, or that received a signal; 0 before.")
     tries: int = Field(description="How often that attempt called its function.")
     started_at: datetime | None
     ended_at: datetime | None

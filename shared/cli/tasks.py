@@ -66,7 +66,8 @@ def add_commands(commands: Any) -> None:
     signals = commands.add_parser("signal", help="send a task the signal that its handler waits for")
     signals.add_argument("id", metavar="ID")
     signals.add_argument("name", metavar="NAME")
-    signals.add_argument("--data", default="null", help=data.HELP)
+    signals.add_argument("--data", default="null", help=f"{data.HELP}; default: null")
+    signals.add_argument("--replace", action="store_true", help="correct a signal that was sent with other data")
     signals.set_defaults(run=signal)
     restores = commands.add_parser("restore", help="restore tasks that were cancelled or deleted")
     restores.add_argument("ids", nargs="+", metavar="ID")
@@ -234,7 +235,7 @@ def update(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def signal(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    done = client.signal(wanted.id, wanted.name, data.read_data(wanted.data))
+    done = client.signal(wanted.id, wanted.name, data.read_data(wanted.data), replace=wanted.replace)
     out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
     return 0
 

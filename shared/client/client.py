@@ -257,13 +257,15 @@ class Client:
         answer = self.transport.ask("PATCH", _path(task_id), body={**plain(changes), **_given_data(changes)})
         return read(Task, answer.document)
 
-    def signal(self, task_id: str, name: str, data: Any = None) -> Status:
-        """Sends a task the signal that its handler waits for, now or later. Raises NotFound and Conflict.
+    def signal(self, task_id: str, name: str, data: Any = None, *, replace: bool = False) -> Status:
+        """Sends a task the signal that its handler waits for, now or later. Raises Refused, NotFound and Conflict.
 
-        The same data may be sent again; other data is a conflict, as is a signal for a task that has ended.
+        The same data may be sent again; other data is a conflict, as is a signal for a task that has ended. With
+        `replace` other data takes the place of the first, until the handler has received that, and again while the task
+        is a dead letter; a key with the scope admin may replace it at any time.
         """
         path = f"{_path(task_id)}/signals/{quote(name, safe='')}"
-        answer = self.transport.ask("POST", path, body={"data": data})
+        answer = self.transport.ask("POST", path, body={"data": data, **({"replace": True} if replace else {})})
         return read(Status, answer.document)
 
     def restore(self, task_id: str) -> Status:

@@ -38,9 +38,10 @@ class StepKind(StrEnum):
 class Step:
     """A stored step. `value` is its result, or the `type` and `message` of its error; `size` is in bytes.
 
-    A sleep and a wait have no value; their end is when the task continues at the latest. `by` sent a signal.
+    A sleep and a wait end when the task continues at the latest. The value of a wait is why its last signal was not
+    accepted; `schema` is that of a signal with a type. `by` sent a signal.
 
-    `attempt` is the one that ran it, and `tries` how often that called its function.
+    `attempt` is the one that ran it or has received a signal, and `tries` how often that called its function.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Step:
     tries: int = 1
     size: int = 0
     by: str = ""
+    schema: Any = None
 
 
 _PLACE = re.compile(rb',"place":(\d+),"value":')
@@ -76,6 +78,16 @@ def encode_step(
     return head.encode() + at + b',"value":' + value + b"}"
 
 
+def schema_member(schema: object) -> bytes:
+    """Returns the member of a record that holds a schema, as text in which the scripts find no other member."""
+    return b',"schema":' + json.dumps(json.dumps(schema)).encode() if schema is not None else b""
+
+
+def with_schema(record: bytes, schema: object) -> bytes:
+    """Returns the record of a wait for a signal with this schema, if any."""
+    return record.replace(b',"tries":', schema_member(schema) + b',"tries":', 1)
+
+
 def place_of(record: bytes) -> int | None:
     """Returns the place that the record of a step has; None for one that is not in order."""
     found = _PLACE.search(record, 0, record.find(b',"value":') + 9)
@@ -94,6 +106,7 @@ def read_step(name: str, record: bytes) -> Step:
         ended_at=_moment(fields["ended_at"]),
         tries=whole(fields["tries"]),
         by=str(fields.get("by", "")),
+        schema=json.loads(fields.get("schema", "null")),
         size=len(record) - record.index(b'"value":') - 9,
     )
 

@@ -17,7 +17,7 @@ from taskqueue.shared.errors import BatchStopped, IllegalTransition, QueueFull, 
 from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.stores.pauses import Pause, Pauses, read_pause
 from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.steps import send_signal
+from taskqueue.shared.stores.steps import Check, send_signal
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
@@ -257,15 +257,15 @@ class Queues:
                 f"the task is {state}: only a scheduled or retrying task can be run now", state=state
             )
 
-    def signal(self, task_id: str, name: str, data: Any, by: str) -> None:
+    def signal(
+        self, task_id: str, name: str, data: Any, by: str, replaces: str = "", check: Check = lambda *_: None
+    ) -> bool:
         """Gives a task a signal. Raises the errors of `send_signal`, and ValueError for a name."""
         if not SIGNAL_NAME.fullmatch(name):
             raise ValueError(
                 f"{name[:100]!r} is not a name of a signal: use letters, digits, `.`, `_` and `-`, at most 90"
             )
-        most, most_bytes = self.step_limits
-        value = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-        send_signal(self.scripts, task_id, name, value, by, most=most, most_bytes=most_bytes)
+        return send_signal(self.scripts, self.step_limits, task_id, name, data, by, replaces, check)
 
     def pause(self, queue: str, reason: str, by: str = "", *, until: datetime | None = None) -> None:
         """Stops claims from this queue until it is resumed; running tasks continue. Raises ValueError."""

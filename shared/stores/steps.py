@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskqueue.shared.domain import task_data
+from taskqueue.shared.domain.step import read_step, schema_member
 from taskqueue.shared.errors import (
     IllegalTransition,
     LeaseEnded,
@@ -33,6 +34,7 @@ class StoredSteps:
 
 PreparedChild: TypeAlias = "tuple[Argument, ...]"
 """A new task, its id first; in Redis the nine arguments of `submit.lua`."""
+Check: TypeAlias = "Callable[[Any, Any], object]"
 MOST_CHILDREN = 1000
 """Children and parents of a task."""
 
@@ -56,8 +58,8 @@ class Steps(Protocol):
         """Returns the stored steps. Raises LeaseEnded and StoreUnavailable; all others raise StepsLost too."""
         ...
 
-    def save(self, name: str, record: bytes) -> bytes:
-        """Stores a step, and returns its record: the first one, if it was stored before.
+    def save(self, name: str, record: bytes, before: bytes = b"") -> bytes:
+        """Stores a step, and returns its record: the first one, if it was stored before and is not `before`.
 
         Raises LeaseEnded, TooManySteps and StoreUnavailable. Sending a step twice stores it once.
         """
@@ -132,8 +134,8 @@ class RedisSteps:
             int(now), {text(name): record for name, record in zip(found[1::2], found[2::2], strict=True)}
         )
 
-    def save(self, name: str, record: bytes) -> bytes:
-        said, value = self._save(name, record)
+    def save(self, name: str, record: bytes, before: bytes = b"") -> bytes:
+        said, value = self._save(name, record, before)
         return value if said == b"found" else record
 
     def checkpoint(self, name: str, record: bytes) -> bool:
@@ -176,9 +178,9 @@ class RedisSteps:
             raise RuntimeError("these steps cannot start children")
         return self.children
 
-    def _save(self, name: str, record: bytes) -> tuple[bytes, bytes]:
+    def _save(self, name: str, record: bytes, before: bytes = b"") -> tuple[bytes, bytes]:
         with translated():
-            reply = self.scripts.call_answered("step_save", *self._step(name, record))
+            reply = self.scripts.call_answered("step_save", *self._step(name, record), before)
         return self._saved(name, *reply)
 
     def _step(self, name: str, record: bytes) -> tuple[Argument, ...]:
@@ -223,26 +225,36 @@ def too_many_children(would_have: int) -> TooManyChildren:
     )
 
 
-def send_signal(scripts: Scripts, task_id: str, name: str, data: bytes, by: str, *, most: int, most_bytes: int) -> str:
-    """Stores a signal, in JSON, with its task, and wakes the task if it waits for that. Returns the state found.
+def send_signal(
+    scripts: Scripts, limits: tuple[int, int], task_id: str, name: str, data: Any, by: str, replaces: str, check: Check
+) -> bool:
+    """Stores a signal with its task, and wakes the task if it waits for that. Returns whether it has replaced one.
 
-    The same data may be sent again. Raises TaskNotFound, and IllegalTransition for an ended task, and for a signal that
-    is there with other data, is too late, or does not fit.
+    The same data may be sent again; `replaces` ("operate" or "admin") is who may replace it. `check` raises for data
+    that does not fit the schema of the signal. Raises TaskNotFound, and IllegalTransition for an ended task, and for a
+    signal that is there with other data, is too late, or does not fit.
     """
-    with translated():
-        found, what = map(
-            text, scripts.call_answered("signal_send", task_id, name, json.dumps(by), data, most, most_bytes)
-        )
+    value = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+    found, what, checked, member = b"", b"typed", b"", b""
+    while what == b"typed":
+        sent = (task_id, name, json.dumps(by), value, *limits, replaces, checked, member)
+        with translated():
+            found, what, *record = scripts.call_answered("signal_send", *sent)
+        for checked in record:
+            if schema := read_step(name, checked).schema:
+                check(schema, data)
+            member = schema_member(schema)
     if not found:
         raise TaskNotFound(id=task_id)
-    if what != "stored":
-        raise IllegalTransition(f"signal {name!r} is not stored: {_REFUSALS[what]}", state=found)
-    return found
+    if what not in (b"stored", b"replaced"):
+        raise IllegalTransition(f"signal {name!r} is not stored: {_REFUSALS[text(what)]}", state=text(found))
+    return bool(what == b"replaced")
 
 
 _REFUSALS = {
     "ended": "the task has ended",
-    "other": "the task already has it, with other data: use another name",
+    "other": "the task already has it, with other data: replace it, or use another name",
+    "received": "its handler has received it: an admin can replace it, or any operator once the task is a dead letter",
     "late": "its time-out has passed, so the task no longer waits for it",
     "many": "the task has as many steps as MAX_STEPS allows",
     "large": "the steps of the task would exceed MAX_STEPS_BYTES: send a reference to the data instead",

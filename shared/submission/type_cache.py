@@ -55,16 +55,26 @@ class CheckedType:
                 refusals.NO_TYPES,
                 f"the schema published for {self.offer.name!r} cannot be compiled: the log says why",
             )
-        raise invalid_data(usable[0], data)
+        raise invalid_data(usable[0].validator, usable[0].type.schema, data)
 
     def accepts(self, data: Any) -> bool:
         """Returns whether a version accepts the data."""
         return any(each.validator is not None and each.validator.is_valid(data) for each in self.versions)
 
 
-def invalid_data(version: CheckedVersion, data: Any) -> Refusal:
-    """Returns the refusal of data that a version does not accept."""
-    return refusals.invalid(list(_mistakes(version, data)))
+def invalid_data(validator: Validator | None, schema: Mapping[str, Any], data: Any) -> Refusal:
+    """Returns the refusal of data that a schema does not accept."""
+    return refusals.invalid(list(_mistakes(validator, schema, data)))
+
+
+def check_signal(schema: Mapping[str, Any], data: Any) -> None:
+    """Raises Refusal for data of a signal that its schema does not accept."""
+    validator = compile_schema(schema)
+    if not validator.is_valid(data):
+        refusal = invalid_data(validator, schema, data)
+        if data is None and (names := schema.get("properties")):
+            refusal.detail += f"; send an object with {validation_messages.choices(names)}"
+        raise refusal
 
 
 def unknown_type(name: str, known: Sequence[str]) -> Refusal:
@@ -76,10 +86,10 @@ def unknown_type(name: str, known: Sequence[str]) -> Refusal:
     )
 
 
-def _mistakes(version: CheckedVersion, data: Any) -> Iterator[dict[str, str]]:
-    found = version.validator.iter_errors(data) if version.validator else iter(())
+def _mistakes(validator: Validator | None, schema: Mapping[str, Any], data: Any) -> Iterator[dict[str, str]]:
+    found = validator.iter_errors(data) if validator else iter(())
     for _, mistake in zip(range(MOST_ERRORS), found, strict=False):
-        yield refusals.field_error(("data", *mistake.instance_path), _text(mistake, version.type.schema))
+        yield refusals.field_error(("data", *mistake.instance_path), _text(mistake, schema))
 
 
 class TypeCache:

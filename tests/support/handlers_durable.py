@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextvars import copy_context
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, field_validator
 
 from taskqueue import (
     SignalTimeout,
@@ -24,6 +26,7 @@ from taskqueue import (
     step,
     task,
     wait_for,
+    wait_for_async,
 )
 
 
@@ -316,6 +319,41 @@ async def approve_async(folder: str, within: float | None = None) -> list[Any]:
         answer = "too late"
     await step("tell", mark_async, folder, "tell")
     return [answer, current_task().attempt, current_task().failures]
+
+
+class Approval(BaseModel):
+    """Who has approved, and until when."""
+
+    approved: bool
+    until: date | None = None
+
+    @field_validator("until")
+    @classmethod
+    def not_in_the_past(cls, until: date | None) -> date | None:
+        """Checks what no schema says."""
+        if until is not None and until < date(2000, 1, 1):
+            raise ValueError("is over")
+        return until
+
+
+@task("approve-typed", max_retries=0)
+def approve_typed(folder: str, fails: bool = False) -> list[Any]:
+    """Waits for an approval, and can fail behind it in its first attempts."""
+    step("ask", mark, folder, "ask")
+    answer = wait_for("approval", Approval)
+    if fails and not answer.approved:
+        raise ValueError("not approved")
+    return [answer.approved, answer.until, current_task().attempt]
+
+
+@task("approve-typed-async", max_retries=0)
+async def approve_typed_async(folder: str, fails: bool = False) -> list[Any]:
+    """The same in a coroutine."""
+    await step("ask", mark_async, folder, "ask")
+    answer = await wait_for_async("approval", Approval)
+    if fails and not answer.approved:
+        raise ValueError("not approved")
+    return [answer.approved, answer.until, current_task().attempt]
 
 
 @task("approved-or-dead")

@@ -6,7 +6,7 @@ from taskqueue.worker.durable.restarting import continue_as_new
 from taskqueue.worker.durable.resuming import resumable
 from taskqueue.worker.durable.sleeping import sleep, sleep_until
 from taskqueue.worker.durable.steps import stable_id, stable_now, stable_random, step
-from taskqueue.worker.durable.waiting import wait_for
+from taskqueue.worker.durable.waiting import wait_for, wait_for_async
 
 __all__ = [
     "Children",
@@ -22,4 +22,5 @@ __all__ = [
     "start_children",
     "step",
     "wait_for",
+    "wait_for_async",
 ]

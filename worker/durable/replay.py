@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
 from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.step import SIGNAL, STEP_NAME, Step, StepKind, encode_step, place_of, read_step
+from taskqueue.shared.domain.step import (
+    SIGNAL,
+    STEP_NAME,
+    Step,
+    StepKind,
+    encode_step,
+    place_of,
+    read_step,
+    with_schema,
+)
 from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StepsLost, StoreUnavailable
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
@@ -159,6 +168,20 @@ class Replay:
         record = self._record(name, kind, value, started_us, self.now_us() if ended_us is None else ended_us, tries)
         return self._stored(name, lambda: self.steps.save(name, record))
 
+    def wait(self, name: str, until_us: int, schema: object, refused: str | None = None) -> Step:
+        """Stores a wait for a signal in place of what this attempt has found; raises as `save`."""
+        record = self._record(name, StepKind.WAIT, refused, self.now_us(), until_us, tries=1)
+        return self._replace(name, with_schema(record, schema))
+
+    def receive(self, name: str) -> Step:
+        """Notes that this attempt has received a signal; returns it, or its replacement; raises as `save`."""
+        found = (self._records or {})[name]
+        return self._replace(name, found.replace(b'"attempt":0,', b'"attempt":%d,' % self.attempt, 1))
+
+    def _replace(self, name: str, record: bytes) -> Step:
+        before = (self._records or {}).get(name, b"")
+        return self._stored(name, lambda: self.steps.save(name, record, before))
+
     def checkpoint(self, name: str, value: object, started_us: int) -> bool:
         """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
         record = self._record(name, StepKind.CHECKPOINT, value, started_us, self.now_us(), tries=1)
@@ -187,6 +210,7 @@ class Replay:
         failpoint("step.computed")
         record = self._call(store)
         failpoint("step.stored")
+        self._records = {**(self._records or {}), name: record} if name.startswith(SIGNAL) else self._records
         return self._read(name, record)
 
     def emit(self, chunk: object) -> None:

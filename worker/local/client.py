@@ -22,7 +22,7 @@ from taskqueue.shared.submission.options import Options, Seconds, plain
 from taskqueue.shared.submission.problems import Conflict, NotFound, Problem, TaskFailed, problem
 from taskqueue.shared.submission.reading import step
 from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import CheckedVersion, invalid_data, unknown_type
+from taskqueue.shared.submission.type_cache import invalid_data, unknown_type
 from taskqueue.worker.executors.ipc import Assignment
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.executors.recorder import Recorder
@@ -172,7 +172,7 @@ class LocalClient:
                 raise unknown_type(task.type, sorted(self.handlers))
             data, validator = json.loads(strict_json.dump(task.data)), compile_schema(handler.schema)
             if not validator.is_valid(data):
-                raise invalid_data(CheckedVersion(handler.published(self.settings), validator), data)
+                raise invalid_data(validator, handler.schema, data)
         except Refusal as refusal:
             raise problem(refusal.kind.status, refusal.problem) from None
         queue = task.queue or task.priority or handler.queue or DEFAULT

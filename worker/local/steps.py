@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.step import SIGNAL, StepKind, encode_step
+from taskqueue.shared.domain.step import SIGNAL, StepKind, encode_step, read_step
 from taskqueue.shared.domain.task import new_task_id
 from taskqueue.shared.stores.steps import PreparedChild, StoredSteps
 from taskqueue.worker.handlers.parent_results import ParentTask
@@ -32,7 +32,13 @@ class LocalSteps:
     def load(self) -> StoredSteps:
         return StoredSteps(instant_us(self.now), dict(self.records))
 
-    def save(self, name: str, record: bytes) -> bytes:
+    def save(self, name: str, record: bytes, before: bytes = b"") -> bytes:
+        if before and self.records.get(name) == before:
+            step = read_step(name, record)
+            if step.kind is StepKind.WAIT and step.value:
+                raise ValueError(f"the data of signal {name.removeprefix(SIGNAL)!r} is not accepted: {step.value}")
+            self.records[name] = record
+            return record
         signal = name.removeprefix(SIGNAL)
         if signal != name and signal in self.signals:
             now_us, value = instant_us(self.now), json.dumps(self.signals[signal]).encode()

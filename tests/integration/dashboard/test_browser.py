@@ -761,7 +761,8 @@ def test_a_person_approves_what_a_handler_waits_for(system: System, chromium: Br
     page = site.open(f"/tasks/{waiting}")
     names = [each.strip() for each in page.locator("#timeline li .name").all_inner_texts()]
     assert names[2] == "attempt 1: suspended"
-    page.get_by_label("Data, as JSON").fill('{"approved": true}')
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.locator("#signal").get_by_label("approved").select_option("true")
     page.locator("#signal").get_by_role("button", name="Send signal").click()
     page.get_by_text("The task has signal approval.").wait_for()
     assert system.ended(waiting).result["order"] == "refunded"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from taskqueue.dashboard.pages.task import MOST_STEPS
-from taskqueue.shared.domain.step import StepKind, encode_step
+from taskqueue.shared.domain.step import StepKind, encode_step, with_schema
 from taskqueue.shared.stores.steps import RedisSteps
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System
@@ -68,13 +69,21 @@ def test_a_sleeping_task_says_in_which_step(open_browser: Callable[..., Browser]
     assert "Run now" in page
 
 
-def waiting(system: System) -> RedisSteps:
+def post(browser: Browser, path: str, fields: dict[str, Any]) -> Any:
+    return browser.post(path, **fields)
+
+
+DATA = "whole/json/"
+"""The field for data without a type."""
+
+
+def waiting(system: System, schema: object = None) -> RedisSteps:
     """A task that waits for an approval."""
     steps = running(system)
     seconds, _ = system.redis.time()
     until = (seconds + 7200) * 1_000_000
     record = encode_step(StepKind.WAIT, b"null", attempt=1, started_us=until - 1, ended_us=until)
-    steps.save("signal:approval", record)
+    steps.save("signal:approval", with_schema(record, schema))
     sent = (steps.task_id, "t", "interrupted", "scheduled", until, '{"outcome":"interrupted"}', "", "signal approval")
     assert system.scripts.call("report", "w", *sent) == [1]
     return steps
@@ -87,13 +96,37 @@ def test_a_waiting_task_is_given_its_signal_on_its_page(open_browser: Callable[.
     assert "It waits for signal approval, or the end of its time-out; it is due in" in page
     assert f'action="{path}/signals/approval"' in page
     assert "Run now" not in page
-    assert browser.post(f"{path}/signals/approval", data="{").status_code == 400
-    assert browser.post(f"{path}/signals/.x", data="1").status_code == 400
-    assert browser.post(f"{path}/signals/approval", data='{"password": "hunter2", "note": "yes"}').status_code == 200
+    assert 'data-confirm="Send signal approval?' in page
+    for wrong in ("{", "", " "):
+        assert post(browser, f"{path}/signals/approval", {DATA: wrong}).status_code == 400
+    assert post(browser, f"{path}/signals/.x", {DATA: "1"}).status_code == 400
+    given = {DATA: '{"password": "hunter2", "note": "yes"}'}
+    assert post(browser, f"{path}/signals/approval", given).status_code == 200
     page = browser.text(path)
     assert 'id="signal"' not in page
+    assert "Replace signal" in page
     assert "hunter2" not in page
     [step] = system.records.get(steps.task_id).steps
     assert (step.kind, step.value) == (StepKind.SIGNAL, {"password": "hunter2", "note": "yes"})
     assert system.records.state(steps.task_id) == "pending"
-    assert browser.post(f"{path}/signals/approval", data="1").status_code == 409
+    assert post(browser, f"{path}/signals/approval", {DATA: "1"}).status_code == 409
+    assert post(browser, f"{path}/signals/approval", {DATA: "1", "replace": "1"}).status_code == 200
+    assert system.records.get(steps.task_id).steps[0].value == 1
+
+
+def test_the_form_of_a_signal_comes_from_its_type(open_browser: Callable[..., Browser], system: System) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}, "note": {"type": "string"}},
+        "required": ["approved"],
+    }
+    steps, browser = waiting(system, schema), open_browser()
+    path = f"/tasks/{steps.task_id}"
+    assert 'name="data/json/approved"' in browser.text(path)
+    answer = post(browser, f"{path}/signals/approval", {"data/json/approved": "7", "data/text/note": "well"})
+    assert answer.status_code == 400
+    assert "is not of type" in answer.text
+    assert 'value="well"' in answer.text
+    assert system.records.state(steps.task_id) == "scheduled"
+    assert post(browser, f"{path}/signals/approval", {"data/json/approved": "true"}).status_code == 200
+    assert system.records.get(steps.task_id).steps[0].value == {"approved": True}

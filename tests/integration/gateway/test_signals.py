@@ -30,6 +30,9 @@ def test_other_data_is_a_conflict(gateway: Gateway) -> None:
     refused = problem(send(gateway, task, data=2), 409, "wrong-state")
     assert refused["task_status"] == "pending"
     assert "already has it, with other data" in refused["detail"]
+    assert send(gateway, task, data=2, replace=True).status_code == 200
+    [entry, _] = gateway.http.get("/audit").get_json()["items"]
+    assert (entry["what"], entry["about"], entry["detail"]) == ("signalled", task, "approval, replaced")
 
 
 def test_an_ended_task_takes_no_signal(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.step import StepKind, encode_step, read_step
+from taskqueue.shared.domain.step import StepKind, encode_step, read_step, with_schema
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import IllegalTransition, TaskNotFound
 from taskqueue.shared.stores.dead_letters import requeue
@@ -120,7 +120,7 @@ def test_a_signal_is_given_once(store: Store, task: str) -> None:
     before = store.snapshot()
     send(store, task, {"b": [2], "a": 1})
     assert store.snapshot() == before
-    with pytest.raises(IllegalTransition, match="already has it, with other data: use another name"):
+    with pytest.raises(IllegalTransition, match="already has it, with other data: replace it, or use another name"):
         send(store, task, {"a": 1})
     assert store.snapshot() == before
     store.queues.cancel(task, "not needed")
@@ -262,3 +262,59 @@ def test_a_page_of_one_signal_reads_no_task_that_waits_for_another(store: Store)
     assert [each.id for each in page.items] == ["legal-2", "legal-1"]
     rest = store.records.page(filter_of({}, "signal:legal"), limit=2, cursor=page.next_cursor)
     assert ([each.id for each in rest.items], rest.next_cursor) == (["legal-0"], None)
+
+
+@pytest.mark.parametrize("by", ["operate", "admin"])
+def test_a_signal_is_replaced_until_it_is_received(store: Store, task: str, by: str) -> None:
+    send(store, task, 1)
+    assert store.queues.signal(task, "approval", 2, "Bob", by) is True
+    assert store.queues.signal(task, "approval", 2, "Bob", by) is False
+    assert signal_of(store, task) == (StepKind.SIGNAL, 2, "Bob")
+    assert store.claim(token="t2") == [task]
+    held = steps(store, task, "t2")
+    before = held.load().records[NAME]
+    received = before.replace(b'"attempt":0', b'"attempt":2')
+    assert held.save(NAME, received, before) == received
+    assert held.save(NAME, received, before) == received
+    if by == "operate":
+        with pytest.raises(IllegalTransition, match="its handler has received it: an admin can replace it"):
+            store.queues.signal(task, "approval", 3, "Bob", by)
+    else:
+        assert store.queues.signal(task, "approval", 3, "Bob", by) is True
+    store.report(task, "failed", "t2")
+    assert store.queues.signal(task, "approval", 4, "Bob", "operate") is True
+    with pytest.raises(IllegalTransition, match="the task has ended"):
+        store.queues.signal(task, "another", 4, "Bob", "operate")
+    requeue(store.scripts, [task])
+    assert store.claim(token="t3") == [task]
+    assert wait(store, task, "t3") is StepKind.SIGNAL
+    store.report(task, "completed", "t3")
+    with pytest.raises(IllegalTransition, match="the task has ended"):
+        store.queues.signal(task, "approval", 5, "Bob", "admin")
+
+
+def test_a_signal_that_is_replaced_while_it_is_received_is_found(store: Store, task: str) -> None:
+    send(store, task, 1)
+    assert store.claim(token="t2") == [task]
+    held = steps(store, task, "t2")
+    before = held.load().records[NAME]
+    store.queues.signal(task, "approval", 2, "Bob", "operate")
+    found = held.save(NAME, before.replace(b'"attempt":0', b'"attempt":2'), before)
+    assert read_step(NAME, found).value == 2
+
+
+def test_data_is_checked_against_the_schema_of_the_wait_and_of_its_replacement(store: Store) -> None:
+    [task] = store.submit()
+    assert store.claim() == [task]
+    schema = {"type": "object", "properties": {"value": {"type": "integer"}, "tries": {}}, "required": ["value"]}
+    until = store.clock.now_us + HOUR
+    record = encode_step(StepKind.WAIT, b"null", attempt=1, started_us=1, ended_us=until, place=0)
+    steps(store, task).save(NAME, with_schema(record, schema))
+    assert suspend(store, task) == 1
+    checked = list[tuple[Any, Any]]()
+    for number in (1, 2):
+        store.queues.signal(task, "approval", number, "Ann", "operate", lambda *given: checked.append(given))
+    assert checked == [(schema, 1), (schema, 2)]
+    assert signal_of(store, task)[:2] == (StepKind.SIGNAL, 2)
+    [step] = store.records.get(task).steps
+    assert (step.schema, step.size) == (schema, 1)

@@ -1,8 +1,10 @@
 -- @include _prelude _steps
 -- Stores the end of a step, once, if the attempt that ran it still holds the lease of its task. The wait for a signal is
--- replaced by its time-out, unless the signal has come, and a checkpoint by the next one.
+-- replaced by its time-out, unless the signal has come, and a checkpoint by the next one. Any other record is replaced if it is
+-- the one that the caller names.
 -- ARGV: now, id, token, name, record of the step (JSON, which begins with its kind), how many steps and how many bytes
---   of them a task may have, the version of its type to which the task is pinned ("": none), the two of `is_behind`.
+--   of them a task may have, the version of its type to which the task is pinned ("": none), the two of `is_behind`,
+--   the record that is replaced ("": none).
 -- Returns what happened, a value, and how many reads and writes of its steps the task has: "stored" and, for a checkpoint
 --   whose worker drains, "draining"; "found" and the record that is there already, also of the same step sent twice; without
 --   that number, when nothing was stored: "lost" (the lease); "behind"; "many" and the number of steps; "large" and the
@@ -15,7 +17,7 @@ if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end
 local before = t[field]
 local ends_wait = before and string.sub(before, 1, 14) == '{"kind":"wait"' and string.sub(value, 1, 14) ~= '{"kind":"wait"'
 local is_checkpoint = string.sub(value, 1, 20) == '{"kind":"checkpoint"'
-local replaces = ends_wait or (before and is_checkpoint and string.sub(before, 1, 20) == '{"kind":"checkpoint"')
+local replaces = ends_wait or before == ARGV[11] or (before and is_checkpoint and string.sub(before, 1, 20) == '{"kind":"checkpoint"')
 local there, bytes, writes = steps_of(t.steps)
 if before and not replaces then return {'found', before, writes} end
 there, bytes = there - (before and 1 or 0), bytes + #value - #(before or '')

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from taskqueue import LocalClient, sleep, sleep_until, step, wait_for
+from taskqueue import LocalClient, sleep, sleep_until, step, task, wait_for
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.worker.handlers.registry import Registry
 from tests.support.handlers_durable import calls
 
 MODULES = ["tests.support.handlers_durable"]
@@ -191,6 +195,47 @@ def test_a_signal_that_never_comes_makes_a_dead_letter(local: LocalClient) -> No
     assert task.error is not None
     assert (task.error.type, task.error.message) == ("SignalTimeout", "signal 'approval' did not arrive in time")
     assert [each.outcome for each in task.attempts] == ["interrupted", "failed"]
+
+
+@pytest.mark.parametrize("kind", ["approve-typed", "approve-typed-async"])
+def test_a_signal_of_local_mode_has_its_type(local: LocalClient, tmp_path: Path, kind: str) -> None:
+    local.signals["approval"] = {"approved": True, "until": "2030-01-31"}
+    assert local.result(local.submit(kind, {"folder": str(tmp_path)}).task_id) == [True, "2030-01-31", 1]
+    local.signals["approval"] = {"approved": "perhaps"}
+    error = local.get(local.submit(kind, {"folder": str(tmp_path)}, max_retries=0).task_id).error
+    assert error
+    assert error.message.startswith("the data of signal 'approval' is not accepted: approved: Input should be a valid")
+
+
+@dataclass
+class _Answer:
+    yes: bool
+
+
+class _Given(TypedDict):
+    yes: bool
+
+
+@pytest.mark.parametrize(
+    ("data_type", "data", "expected"),
+    [
+        (_Answer, {"yes": True}, _Answer(yes=True)),
+        (_Given, {"yes": True}, {"yes": True}),
+        (int | None, None, None),
+        (Literal["yes", "no"], "no", "no"),
+        (list[date], ["2030-01-31"], [date(2030, 1, 31)]),
+        (Annotated[int, Field(gt=3)], 4, 4),
+        (Any, {"x": 1}, {"x": 1}),
+    ],
+)
+def test_any_annotation_is_the_type_of_a_signal(data_type: Any, data: Any, expected: Any) -> None:
+    registry, found = Registry(), list[Any]()
+    task("any", registry=registry)(lambda: found.append(wait_for("approval", data_type)))
+    local = LocalClient([])
+    local.handlers |= registry.handlers
+    local.signals["approval"] = data
+    assert local.get(local.submit("any", {}).task_id).status == "completed"
+    assert found == [expected]
 
 
 def test_outside_of_a_task_nothing_can_be_waited_for() -> None:
