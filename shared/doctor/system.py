@@ -161,17 +161,18 @@ def _types(redis: Redis) -> Finding:
 
 def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:
     """Returns whether a task submitted now is likely to start soon."""
-    slots = sum(each.slots or each.executors for each in workers)
-    active = sum(each.active or len(each.running) for each in workers)
-    running = [task.seconds for each in workers for task in each.running]
-    if not slots or active < slots:
-        return fine("capacity", f"{active} tasks run, {slots} can")
+    serial, slots = sum(each.serial_slots for each in workers), sum(each.slots for each in workers)
+    active = sum(each.active for each in workers)
+    is_full = 0 < slots <= active
+    if not (is_full or 0 < serial <= sum(each.serial_active for each in workers)):
+        return fine("capacity", f"{active} tasks run on {capacity(workers)}")
+    running = [task.seconds for each in workers for task in each.running if is_full or not task.concurrent]
     since = [each.oldest_ready_at for each in queues if each.oldest_ready_at and each.paused is None]
     waited = max((now_us - instant_us(at) for at in since), default=0) / 1_000_000
-    shortest = min(running)
+    shortest = min(running, default=0)
+    seen = f"all of {capacity(workers) if is_full else f'{serial:,} processes'} are in use"
     if max(waited, shortest) < BUSY:
-        return fine("capacity", f"all {slots} slots of the executors are in use")
-    seen = f"all {slots} slots of the executors are in use"
+        return fine("capacity", seen)
     if shortest >= BUSY:
         seen += f", each with one task for {shortest:.0f} s or longer"
     if waited >= BUSY:

@@ -22,7 +22,7 @@ from taskqueue.shared.redis.connections import ForeignFormat
 from taskqueue.shared.redis.refusing import Refusing
 
 # The last one is the wording of Redis 7.0 for scripts.
-_SCRIPT = re.compile(r"\.? script: [0-9a-f]+, on @\w+:\d+\.?")
+_SCRIPT = re.compile(r"\.? script: (?:[0-9a-f]+, )?on @\w+:\d+\.?")
 """The line of a script that an answer of Redis ends with; readers can do nothing with it."""
 _DENIALS = ("NOPERM", "ACL failure", "The user executing the script can't")
 _REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")

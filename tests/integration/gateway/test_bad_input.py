@@ -150,7 +150,7 @@ def test_a_body_over_the_limit_is_a_413(http: FlaskClient) -> None:
     assert len(full) == 1 << 20
     assert http.post("/tasks", data=full, content_type=JSON).status_code == 202
     refused = problem(http.post("/tasks", data=full + b" ", content_type=JSON), 413, "too-large")
-    assert "MAX_BODY_BYTES" in refused["detail"]
+    assert "1,048,576 bytes (MAX_BODY_BYTES)" in refused["detail"]
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_a_body_that_is_too_large_is_refused_once_the_caller_can_hear_it(running
     status, headers, body = running.ask("POST", "/tasks", b"x" * size)
     assert (status, headers["Connection"]) == (413, "close")
     assert json.loads(body)["type"] == "/problems/too-large"
-    assert "MAX_BODY_BYTES" in json.loads(body)["detail"]
+    assert "100,000 bytes (MAX_BODY_BYTES)" in json.loads(body)["detail"]
 
 
 def test_a_body_without_length_is_measured_as_it_comes(running: Running) -> None:

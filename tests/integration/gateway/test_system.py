@@ -147,28 +147,29 @@ def test_health_says_what_to_look_at(gateway: Gateway) -> None:
     assert body["redis"]["reachable"] is True
 
 
-def _worker(*seconds: float) -> WorkerInfo:
-    """A worker of two executors that runs these tasks."""
+def _worker(*seconds: float, threads: int = 0) -> WorkerInfo:
+    """A worker of two processes, and threads that are free, that runs these tasks."""
     running = tuple(RunningTask(id=f"t{at}", type="process", seconds=each) for at, each in enumerate(seconds))
     return WorkerInfo(
-        name="w1", host="h", pid=1, version="1", queues=("normal",), executors=2, running=running,
-        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        name="w1", host="h", pid=1, version="1", queues=("normal",), executors=2, running=running, slots=2 + threads,
+        active=len(seconds), serial_slots=2, serial_active=len(seconds), started_at=datetime(2026, 1, 1, tzinfo=UTC),
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("threads", [0, 100])
 @pytest.mark.parametrize(
     ("running", "waits", "words"),
     [
-        ((300, 90), 0, "all 2 slots of the executors are in use, each with one task for 90 s or longer"),
-        ((3, 2), 61, "all 2 slots of the executors are in use, and a task has been waiting for one for 61 s"),
+        ((300, 90), 0, "all of 2 processes are in use, each with one task for 90 s or longer"),
+        ((3, 2), 61, "all of 2 processes are in use, and a task has been waiting for one for 61 s"),
         ((300, 2), 59, ""),
         ((300,), 300, ""),
     ],
 )
 def test_executors_that_are_all_busy_for_long_are_a_reason_to_look(
-    gateway: Gateway, running: tuple[float, ...], waits: int, words: str
+    gateway: Gateway, running: tuple[float, ...], waits: int, words: str, threads: int
 ) -> None:
-    Workers(gateway.redis).announce(_worker(*running))
+    Workers(gateway.redis).announce(_worker(*running, threads=threads))
     if waits:
         gateway.redis.zadd(keys.pending("normal"), {gateway.submit(): gateway.scripts.now_us() - waits * 1_000_000})
     body = gateway.http.get("/health").get_json()

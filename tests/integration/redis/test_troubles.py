@@ -269,6 +269,11 @@ def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redi
         client.config_set("maxmemory", "1")
         with pytest.raises(StoreRefused, match="has reached maxmemory"), translated():
             client.set(f"{keys.prefix}taskqueue:x", "y")
+        with pytest.raises(StoreRefused) as refusal, translated():
+            client.eval(f"redis.call('SET', '{keys.prefix}taskqueue:x', 'y')", 0)
+        said = str(refusal.value)
+        assert "maxmemory'. Raise maxmemory" in said  # the line of a script is of no use to a reader
+        assert "script" not in said
         client.config_set("maxmemory", "0")
         client.config_set("min-replicas-to-write", "1")
         with pytest.raises(StoreRefused, match="takes no writes now"), translated():
