@@ -38,8 +38,7 @@
   const countdown = $("[data-countdown]");
   if (countdown) setInterval(() => { countdown.textContent = Math.max(0, Number(countdown.textContent) - 1); }, 1000);
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, () => offline(true));
-  document.body.addEventListener("htmx:responseError", (event) => offline(event.detail.xhr.status >= 500));
-  document.body.addEventListener("htmx:afterOnLoad", () => offline(false));
+  document.body.addEventListener("htmx:afterOnLoad", (event) => offline(event.detail.xhr.status >= 500));
   // If the answer does not contain the requested part (moved or removed), the whole page is reloaded.
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target } = event.detail;

@@ -25,6 +25,7 @@ from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.locks import lock_acquire
+from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, wait_until
@@ -731,6 +732,37 @@ def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Br
     assert status(key) == 401
     assert site.complaints == []
     page.context.close()
+
+
+def test_a_refresh_that_fails_is_said_until_one_succeeds(site: Site) -> None:
+    page = site.open("/")
+    page.route("**/*", lambda route: route.fulfill(status=503, body="no"))
+    page.keyboard.press("r")
+    page.locator("#offline", has_text="It tries again every").wait_for()
+    page.unroute("**/*")
+    page.keyboard.press("r")
+    page.locator("#offline").wait_for(state="hidden")
+    site.complaints[:] = [each for each in site.complaints if "Error Code 503" not in each]
+
+
+def test_a_person_changes_the_data_of_a_cause_and_retries_it(site: Site) -> None:
+    TaskTypes(site.system.redis).publish(
+        [TaskType(name="fail", schema={"properties": {"amount": {"type": "integer"}}})]
+    )
+    site.system.start_housekeeper()
+    ids = bury(site.system, [f"{n} no" for n in range(5)])
+    page = site.open("/dead-letters")
+    page.locator("main").get_by_role("link", name="ValueError").first.click()
+    page.get_by_role("button", name="Change the data and retry").click()
+    page.get_by_label("Fields and their new values").fill('{"amount": "x"}')
+    page.get_by_role("button", name="Preview the change").click()
+    page.get_by_role("alert").get_by_text("5 of 5 dead letters").wait_for()
+    assert page.get_by_role("button", name="Retry 5 with this change").is_disabled()
+    page.get_by_label("Fields and their new values").fill('{"amount": 4}')
+    page.get_by_role("button", name="Preview the change").click()
+    page.get_by_role("button", name="Retry 5 with this change").click()
+    page.get_by_text('with data changed by {"amount": 4}').first.wait_for()
+    wait_until(lambda: {site.system.records.get(each).data["amount"] for each in ids} == {4}, "all are changed")
 
 
 def test_a_person_approves_what_a_handler_waits_for(system: System, chromium: Browser) -> None:
