@@ -1,11 +1,44 @@
-"""Compiles the JSON Schemas of task types."""
+"""Writes the JSON Schemas of task types, and compiles them.
+
+Data is checked where it is submitted as pydantic checks it in the handler: formats such as dates by pydantic itself,
+and what JSON Schema cannot say, such as the decimal places of a number in text, by a keyword of our own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
 from typing import Any, Protocol
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
-import jsonschema_rs
+import pydantic
+from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import SchemaValidator, to_jsonable_python
+
+CHECK = "x-pydantic"
+"""The keyword: the type as pydantic describes it, with its bounds as text."""
+_BOUNDED = {
+    "decimal": Decimal,
+    "date": date,
+    "datetime": datetime,
+    "time": time,
+    "timedelta": timedelta,
+    "url": str,
+    "multi-host-url": str,
+}
+_BOUNDS = {"ge", "gt", "le", "lt", "multiple_of"}
+_CONSTRAINTS = _BOUNDS | {
+    *("max_digits", "decimal_places", "allow_inf_nan", "tz_constraint", "now_op", "now_utc_offset"),
+    *("max_length", "allowed_schemes", "host_required"),
+}
 
 
 class Validator(Protocol):
@@ -16,15 +49,124 @@ class Validator(Protocol):
     def iter_errors(self, instance: Any) -> Iterator[Any]: ...
 
 
+class SchemaWriter(GenerateJsonSchema):
+    """Adds the keyword where a type has more to check than JSON Schema can say.
+
+    Leaves formats out below a validator of the handler's own that runs before: it may take other text, such as dates in
+    another order.
+    """
+
+    _below_own = 0
+
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        kind = schema["type"]
+        is_own = kind in ("function-before", "function-wrap", "function-plain") and not str(
+            getattr(schema["function"]["function"], "__module__", "")
+        ).startswith("pydantic")
+        self._below_own += is_own
+        written = super().generate_inner(schema)
+        self._below_own -= is_own
+        if self._below_own:
+            return {name: value for name, value in written.items() if name not in ("format", CHECK)}
+        if kind == "json":
+            return {**written, "format": "json"}
+        if kind == "dict" and (key := schema.get("keys_schema", {}).get("type")) in ("int", "float", "bool"):
+            return {"propertyNames": {"format": key}, **written}
+        return written if "url" in kind else self._with_check(schema, written)
+
+    def url_schema(self, schema: Any) -> dict[str, Any]:
+        return self._with_check(schema, super().url_schema(schema))
+
+    def multi_host_url_schema(self, schema: Any) -> dict[str, Any]:
+        return self._with_check(schema, super().multi_host_url_schema(schema))
+
+    @staticmethod
+    def _with_check(schema: Any, written: dict[str, Any]) -> dict[str, Any]:
+        kind, constraints = schema["type"], {name: schema[name] for name in schema.keys() & _CONSTRAINTS}
+        if kind in _BOUNDED and (constraints or kind == "decimal"):
+            written = {**written, CHECK: {"type": kind, **to_jsonable_python(constraints)}}
+        return written
+
+
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
     """Returns a validator, which never fetches a `$ref` and matches patterns in linear time.
 
     Raises ValueError if the schema is invalid.
     """
+    import jsonschema_rs  # executors do not check
+
     try:
         validator: Validator = jsonschema_rs.validator_for(
-            dict(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            dict(schema),
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
+            validate_formats=True,
+            formats=dict(_formats()),
+            keywords={CHECK: _Check},
         )
     except (ValueError, TypeError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise ValueError(f"this JSON Schema cannot be compiled: {error}") from error
     return validator
+
+
+class _Check:
+    """Validates the keyword."""
+
+    def __init__(self, parent: object, value: Mapping[str, Any], path: object) -> None:
+        try:
+            read: Any = TypeAdapter(_BOUNDED[value["type"]]).validate_python
+            core: Any = {name: read(given) if name in _BOUNDS else given for name, given in value.items()}
+            self.validator = SchemaValidator(core)
+        except Exception as error:  # a later version of pydantic may have written it
+            raise ValueError(f"{CHECK} cannot be read: {error}") from error
+
+    def validate(self, instance: object) -> None:
+        try:
+            self.validator.validate_json(json.dumps(instance))
+        except ValidationError as error:
+            raise ValueError(error.errors(include_url=False, include_input=False)[0]["msg"]) from None
+
+
+@cache
+def _formats() -> Mapping[str, Callable[[str], bool]]:
+    """Returns the check of each format; loads what only those who check need."""
+    kinds: Mapping[str, Any] = {
+        "date": date,
+        "date-time": datetime,
+        "time": time,
+        "duration": timedelta,
+        "uuid": UUID,
+        **{f"uuid{version}": getattr(pydantic, f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
+        **{f"ipv{version}": getattr(ipaddress, f"IPv{version}Address") for version in (4, 6)},
+        **{f"ipv{version}network": getattr(ipaddress, f"IPv{version}Network") for version in (4, 6)},
+        **{f"ipv{version}interface": getattr(ipaddress, f"IPv{version}Interface") for version in (4, 6)},
+        "ipvanyaddress": pydantic.IPvAnyAddress,
+        "ipvanynetwork": pydantic.IPvAnyNetwork,
+        "ipvanyinterface": pydantic.IPvAnyInterface,
+        "uri": pydantic.AnyUrl,
+        "base64": pydantic.Base64Bytes,
+        "base64url": pydantic.Base64UrlBytes,
+        "fraction": Fraction,
+        "zoneinfo": ZoneInfo,
+        "regex": re.Pattern,
+        "decimal": Decimal,
+        "json": pydantic.Json,
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "email": pydantic.constr(pattern="^.*[^@]@[^@]+$"),
+    }
+    return {name: _check_of(kind) for name, kind in kinds.items()}
+
+
+def _check_of(kind: Any) -> Callable[[str], bool]:
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+
+    def fits(text: str) -> bool:
+        try:
+            adapter.validate_json(json.dumps(text))
+        except ValidationError:
+            return False
+        return True
+
+    return fits

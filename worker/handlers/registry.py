@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pydantic import ConfigDict, StrictBool, StrictStr, TypeAdapter, ValidationError, constr, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
+from taskqueue.shared.domain.json_schema import SchemaWriter, compile_schema
 from taskqueue.shared.domain.limit import Limit, read_limit
 from taskqueue.shared.domain.preview import PREVIEW, PreviewError, check_template
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME
@@ -291,10 +293,12 @@ def _handler(name: str, function: Callable[..., Any], preview: str | None = None
     _check_function(name, function)
     try:
         adapter, whole = _adapter(name, function)
-        schema = adapter.json_schema()
+        schema = adapter.json_schema(schema_generator=SchemaWriter)
         if preview is not None:
             # An annotation of the schema, which readers of earlier versions ignore.
             schema[PREVIEW] = check_template(preview)
+        if '"pattern"' in json.dumps(schema):
+            compile_schema(schema)  # its regular expression may be one that only Python has
     except PreviewError as error:
         raise HandlerError(f"{_where(function)}: {error}") from None
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError, ValueError) as error:
@@ -414,7 +418,14 @@ def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: b
         else:  # without the defaults: those of the worker apply
             given, fields = call.arguments, set(call.arguments)
         value = adapter.validate_python(given, by_alias=True, by_name=True)
-        return adapter.dump_python(value, mode="json", include=fields, by_alias=True, round_trip=True)
+        written = adapter.dump_python(value, mode="json", include=fields, by_alias=True, round_trip=True)
+        try:
+            adapter.validate_json(json.dumps(written))
+        except ValidationError as error:
+            raise ValueError(
+                f"{_where(function)}(): a serializer writes what does not fit the parameters: {error}"
+            ) from None
+        return written
 
     return write
 
