@@ -75,7 +75,7 @@ class PayloadUnavailable(TaskQueueError):
 
 
 class TaskNotFound(TaskQueueError):
-    """No task has this id: it never existed, or its retention has ended."""
+    """No task has this id: it never existed, its retention has ended, or no relay has sent it from an outbox yet."""
 
 
 class IllegalTransition(TaskQueueError):

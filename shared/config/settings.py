@@ -57,7 +57,7 @@ from taskqueue.shared.domain.limit import Limit, check_name, read_limit
 from taskqueue.shared.domain.queue_selection import QueueSelection
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.domain.url import in_url
-from taskqueue.shared.errors import SettingsError
+from taskqueue.shared.errors import NotInstalled, SettingsError
 
 if TYPE_CHECKING:
     from taskqueue.shared.domain.schedule import Schedule
@@ -1024,6 +1024,8 @@ def load_or_exit() -> Settings:
         return load()
     except SettingsError as error:
         exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
+    except NotInstalled as error:
+        exit_with(str(error))
 
 
 def exit_with(message: str) -> NoReturn:

@@ -72,6 +72,8 @@ class Handlers:
     types: Mapping[str, Any]
     places: Sequence[Path]
     are_examples: bool
+    has_outbox: bool = False
+    """Whether they are of a Django project with an outbox."""
 
 
 def main(port: int | None = None, reload: bool = True) -> int:
@@ -86,9 +88,9 @@ def main(port: int | None = None, reload: bool = True) -> int:
                 "taskqueue dev runs on one Redis: unset REDIS_PARTITIONS (or the cluster in REDIS_URL), "
                 "or start each part by its own command"
             )
-        parts = parts_of(settings)
-        check_ports(parts, settings.bind_host)
         handlers = read_handlers(settings)
+        parts = parts_of(settings, handlers)
+        check_ports(parts, settings.bind_host)
         files = SourceFiles(places_to_watch(handlers, Path.cwd())) if reload else None
         if settings.redis_url or "redis_host" in settings.model_fields_set:
             reach(settings.store_url)
@@ -114,11 +116,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def parts_of(settings: Settings) -> list[Part]:
+def parts_of(settings: Settings, handlers: Handlers) -> list[Part]:
     """Returns the parts with their ports; port 0 is replaced by a free one, so that the banner can show it."""
+    relay = [("relay", "outbox_metrics_port", False)] if handlers.has_outbox or settings.outbox_database else []
     return [
         Part(name, setting.upper(), ingress, getattr(settings, setting) or free_port())
-        for name, setting, ingress in _PARTS
+        for name, setting, ingress in (*_PARTS, *relay)
     ]
 
 
@@ -141,6 +144,7 @@ def read_handlers(settings: Settings) -> Handlers:
         types=found["types"],
         places=[Path(each) for each in found["places"]],
         are_examples="task_modules" not in settings.model_fields_set,
+        has_outbox=found["outbox"],
     )
 
 
@@ -221,7 +225,10 @@ def _run(
 ) -> None:
     env = _environment(parts, settings, url, server)
     # Ingress stops first, so that no new tasks arrive while the workers drain.
-    groups = [[_service(part, settings, env) for part in parts if part.ingress is ingress] for ingress in (True, False)]
+    groups = [
+        [_service(part, settings, env, handlers) for part in parts if part.ingress is ingress]
+        for ingress in (True, False)
+    ]
     log = ServiceLog(sys.stdout, [SUPERVISOR, *(part.name for part in parts)])
     log.line(SUPERVISOR, f"Redis is ready: {description}")
     needs_key = bool(settings.api_keys or settings.api_keys_file)
@@ -236,10 +243,13 @@ def _run(
     log.line(SUPERVISOR, "all services have stopped")
 
 
-def _service(part: Part, settings: Settings, env: Mapping[str, str]) -> Service:
+def _service(part: Part, settings: Settings, env: Mapping[str, str], handlers: Handlers) -> Service:
+    command: tuple[str, ...] = ("-P", "-m", "taskqueue", part.name)
+    if part.name == "relay":  # Django's command finds the project in the current folder
+        command = ("-m", "django", "taskqueue_outbox") if handlers.has_outbox else ("-P", "-m", "taskqueue", "outbox")
     return Service(
         name=part.name,
-        argv=(sys.executable, "-P", "-m", "taskqueue", part.name),
+        argv=(sys.executable, *command),
         env=env,
         host=_reachable(settings.bind_host),
         port=part.port,

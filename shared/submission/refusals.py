@@ -221,7 +221,8 @@ def refusal_of(error: Exception) -> Refusal | None:
         case InvalidJSON():
             return Refusal(INVALID_JSON, str(error))
         case TaskNotFound():
-            return Refusal(NOT_FOUND, "no task has this id: it never existed, or its retention has ended")
+            text = "it never existed, its retention has ended, or no relay has sent it from an outbox yet"
+            return Refusal(NOT_FOUND, f"no task has this id: {text}")
         case IllegalTransition():
             kind = BATCH_STOPPED if isinstance(error, BatchStopped) else CONFLICT
             return Refusal(kind, str(error), task_status=error.about.get("state"))

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
 from django.utils import timezone
 
 from taskqueue import ClientError, NotFound, Options, Refused, TaskDetail, new_task
@@ -143,10 +144,11 @@ class TaskQueueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Returns the result of a task. Raises TaskResultDoesNotExist, InvalidTask, Problem or Unreachable."""
         try:
-            found: TaskDetail = self._client().get(result_id)
+            return result_of(self._client().get(result_id))
         except NotFound as error:
-            raise TaskResultDoesNotExist(result_id) from error
-        return result_of(found)
+            if (waiting := _in_outbox(result_id)) is None:
+                raise TaskResultDoesNotExist(result_id) from error
+        return result_of(waiting)
 
     async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """Returns the result of a task as `get_result` does."""
@@ -179,6 +181,15 @@ class TaskQueueBackend(BaseTaskBackend):
             return default_client.client_for_asyncio(None)
         except (ClientError, ValueError) as error:
             raise InvalidTaskBackend(f"TASKS[{self.alias!r}]: {error}") from error
+
+
+def _in_outbox(task_id: str) -> TaskDetail | None:
+    """Returns a task that no relay has sent yet, None without one, or without an outbox."""
+    if not apps.is_installed("taskqueue.django.outbox"):
+        return None
+    from taskqueue.django.outbox.table import find
+
+    return find(task_id)
 
 
 def _data(call: Call) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -11,16 +12,21 @@ from taskqueue.outbox.relay import Relay
 from taskqueue.outbox.rows import Table
 from taskqueue.outbox.senders import sender_for
 from taskqueue.shared.client import ClientError
+from taskqueue.shared.client.client import DEFAULT_URL
+from taskqueue.shared.config.redis_address import without_password
 from taskqueue.shared.config.settings import Settings, exit_with
 from taskqueue.shared.http.metrics_server import Check, MetricsServer
+
+log = logging.getLogger(__name__)
 
 REFUSED_SHOWN = 100
 
 
 def run_relay(table: Table, settings: Settings) -> None:
     """Runs a relay until SIGTERM or SIGINT; exits with status 2 for an invalid address or a port in use."""
+    url = os.environ.get("TASKQUEUE_URL", "").strip()
     try:
-        sender = sender_for(os.environ.get("TASKQUEUE_URL", "").strip())
+        sender = sender_for(url)
     except (ClientError, ValueError) as error:
         exit_with(str(error))
     relay = Relay(table, sender)
@@ -29,6 +35,7 @@ def run_relay(table: Table, settings: Settings) -> None:
         signal.signal(number, lambda signum, frame: stop.set())
     server = _metrics_server(relay, settings)
     server.start()
+    log.info("the relay sends the rows of the outbox to %s", without_password(url or DEFAULT_URL))
     relay.run(stop)
     server.stop()
     sender.close()

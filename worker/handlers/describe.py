@@ -24,7 +24,9 @@ def main(modules: Sequence[str]) -> int:
         print(registry.explain(error), file=sys.stderr)
         return 2
     types = {name: handler.schema for name, handler in handlers.items() if name not in built_in}
-    print(json.dumps({"types": types, "places": sorted(_places(modules))}))
+    # Django imports this module where the app is installed.
+    outbox = "taskqueue.django.outbox.apps" in sys.modules
+    print(json.dumps({"types": types, "places": sorted(_places(modules)), "outbox": outbox}))
     return 0
 
 

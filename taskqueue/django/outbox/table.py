@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from django.conf import settings
 from django.db import close_old_connections, connections, router, transaction
 from django.db.models import Count, Min, QuerySet
 
+from taskqueue import TaskDetail, TaskState
 from taskqueue.django.outbox.models import OutboxRow
 from taskqueue.outbox.rows import Backlog, RefusedRow, Row, Rows, RowState, new_row
 
@@ -22,6 +24,16 @@ def write(task: Any, *args: Any, **kwargs: Any) -> str:
     created_at = row.created_at if settings.USE_TZ else datetime.now()  # noqa: DTZ005  # as Django wants it there
     OutboxRow.objects.create(**{**asdict(row), "created_at": created_at})
     return row.task_id
+
+
+def find(task_id: str) -> TaskDetail | None:
+    """Returns the task of a row that waits for a relay, or None."""
+    rows = OutboxRow.objects.using(router.db_for_write(OutboxRow)).filter(task_id=task_id)
+    row = rows.exclude(state=RowState.REFUSED).first()
+    if row is None:
+        return None
+    data, at = json.loads(row.task)["data"], _aware(row.created_at)
+    return TaskDetail(task_id=task_id, type=row.type, status=TaskState.PENDING, queue="", created_at=at, data=data)
 
 
 class DjangoTable:

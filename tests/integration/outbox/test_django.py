@@ -102,3 +102,27 @@ def test_the_age_of_a_row_does_not_depend_on_time_zones(project: Project, engine
     environment = {**project.environment, "PYTHONPATH": str(ROOT)}
     said = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
     assert 0 <= float(said.stdout) < 60
+
+
+def test_a_task_that_waits_in_the_outbox_has_a_result(project: Project, tmp_path: Path) -> None:
+    code = (
+        "import django; django.setup()\n"
+        "from taskqueue.django import outbox\n"
+        "from taskqueue.django.framework import TaskResultDoesNotExist\n"
+        "from taskqueue.django.outbox.models import OutboxRow\n"
+        "from tests.integration.outbox.django_tasks import receipt\n"
+        "from tests.integration.outbox.handlers import invoice\n"
+        "task_id = outbox.add(receipt, 7)\n"
+        "result = receipt.get_result(task_id)\n"
+        "print(result.status, result.args, result.id == task_id)\n"
+        "OutboxRow.objects.filter(task_id=task_id).update(state='refused')\n"
+        "for other in (outbox.add(invoice, 7), '01J00000000000000000000000', task_id):\n"
+        "    try:\n"
+        "        print(receipt.get_result(other))\n"
+        "    except TaskResultDoesNotExist:\n"
+        "        print('none')\n"
+    )
+    (script := tmp_path / "ask.py").write_text(code)
+    environment = {**project.environment, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert said.stdout.splitlines() == ["READY [7] True", "none", "none", "none"], said.stderr

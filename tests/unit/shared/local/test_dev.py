@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.local import dev
 from taskqueue.shared.local.dev import Handlers, Part, banner, places_to_watch
 
@@ -65,3 +67,16 @@ def test_the_folder_and_packages_outside_of_it_are_watched(tmp_path: Path) -> No
 def test_a_home_directory_is_not_watched(tmp_path: Path) -> None:
     shop = Path.home() / "shop"
     assert places_to_watch(handlers({}, shop), Path.home()) == [shop]
+
+
+def test_an_outbox_has_a_relay() -> None:
+    of_django, settings = replace(handlers({}), has_outbox=True), Settings()
+    with_database = Settings(outbox_database="sqlite:///shop.db")
+    names = [[part.name for part in dev.parts_of(*each)] for each in ((settings, handlers({})), (settings, of_django))]
+    assert [each[4:] for each in names] == [[], ["relay"]]
+    for given, of, command in (
+        (settings, of_django, ["django", "taskqueue_outbox"]),
+        (with_database, handlers({}), ["taskqueue", "outbox"]),
+    ):
+        relay = dev.parts_of(given, of)[-1]
+        assert [*dev._service(relay, given, {}, of).argv][-2:] == command

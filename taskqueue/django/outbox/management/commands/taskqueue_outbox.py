@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from taskqueue.django.outbox.table import DjangoTable
-from taskqueue.shared.errors import needs
+from taskqueue.shared.errors import NotInstalled, needs
 
 
 class Command(BaseCommand):
@@ -21,8 +21,11 @@ class Command(BaseCommand):
         does.add_argument("--retry", action="store_true", help="make refused rows wait again, and exit")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with needs("taskqueue_outbox", extra="django"):
-            from taskqueue.outbox.process import refused_lines, run_relay
+        try:
+            with needs("taskqueue_outbox", extra="django"):
+                from taskqueue.outbox.process import refused_lines, run_relay
+        except NotInstalled as error:
+            raise CommandError(str(error)) from error
         from taskqueue.shared.config.settings import load_or_exit
         from taskqueue.shared.observability import logs
 
