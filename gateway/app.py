@@ -183,7 +183,8 @@ def _add_routes(
     )
     policy = settings.retry_policy
     context = _limits(settings).context
-    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads, scripts.mark)
+    admits = partial(queues.register.admits, most=max(1, settings.max_queues // 2))
+    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads, scripts.mark, admits)
     batches = Batches(scripts)
     dead_letters = DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted))
     bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)

@@ -440,6 +440,9 @@ class Keys:
     too.
     """
 
+    QUEUE_CREATORS = _Key("taskqueue:queue-creators")
+    """hash, owner: the gateway; permanent. Which client of an API key was first to name a queue, and when."""
+
     PAUSED = _Key("taskqueue:paused")
     """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""
 

@@ -37,6 +37,7 @@ class QueueRegister(Collection[str]):
         self.monotonic = monotonic
         self._names = tuple(weights)
         self._read_at = -FRESH
+        self._refused: dict[str, float] = {}
 
     @classmethod
     def of(cls, redis: Redis, settings: Settings) -> QueueRegister:
@@ -58,6 +59,24 @@ class QueueRegister(Collection[str]):
             except ResponseError as error:
                 raise_unless_corruption(error)
                 return set()  # the recovery job quarantines it
+
+    def admits(self, client: str, name: str, most: int) -> bool:
+        """Returns whether the client of an API key may name a queue: it may have been the first for `most` of them."""
+        now = self.monotonic()
+        if not client or name in self.names() or now < self._refused.get(client, 0.0):
+            return not client or name in self.names()
+        key = keys_of(self.redis).QUEUE_CREATORS
+        with translated():
+            creators = {text(queue): text(by).partition(" ") for queue, by in self.redis.hgetall(key).items()}
+            # A queue that was named a moment ago may not be registered yet.
+            gone = [each for each, (at, _, _) in creators.items() if each not in self and float(at) < time.time() - 60]
+            if gone:
+                self.redis.hdel(key, *gone)
+            if sum(by == client for each, (_, _, by) in creators.items() if each not in gone) >= most:
+                self._refused[client] = now + FRESH
+                return name in self
+            self.redis.hset(key, name, f"{time.time():.0f} {client}")
+        return True
 
     def weight(self, name: str) -> int:
         """Returns the weight of a queue for workers that give it none."""

@@ -33,6 +33,10 @@ TOO_MANY_QUEUES = (
     "queue {queue} does not exist, and there are as many queues as MAX_QUEUES allows: use one of those that exist "
     "(taskqueue queues), or raise MAX_QUEUES"
 )
+SHARE_OF_QUEUES = (
+    "queue {queue} does not exist, and {client} was the first to use half of MAX_QUEUES: use one of those that exist "
+    "(taskqueue queues), or raise MAX_QUEUES"
+)
 
 FULL = "queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue"
 _FULL = 2

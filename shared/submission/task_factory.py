@@ -22,7 +22,7 @@ from taskqueue.shared.domain.task import (
     new_task_id,
 )
 from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.queues import FULL, TOO_MANY_QUEUES, Submitted
+from taskqueue.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, Submitted
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
 from taskqueue.shared.submission.refusals import Refusal
@@ -62,10 +62,11 @@ class TaskFactory:
         context: Mapping[str, Any],
         payloads: Payloads,
         mark: str = "",
+        admits: Callable[[str, str], bool] = lambda client, queue: True,
     ) -> None:
         """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given.
 
-        `mark` ends the ids of the tasks, as that of `Scripts` does.
+        `mark` ends the ids of the tasks, as that of `Scripts` does. `admits` returns whether a client may name a queue.
         """
         self.type_cache = type_cache
         self.tracing = tracing
@@ -73,6 +74,7 @@ class TaskFactory:
         self.context = context
         self.payloads = payloads
         self.mark = mark
+        self.admits = admits
 
     def queue_of(self, task_type: str, *named: str | None) -> str:
         """Returns the first queue named, else that of the type, else the default priority."""
@@ -129,13 +131,16 @@ class TaskFactory:
     ) -> NewTask:
         """Returns the task of a body whose data is valid; `data` is its JSON text or payload, if known.
 
-        Raises Refusal for a parent that is not in the batch, and PayloadUnavailable.
+        Raises Refusal for a parent that is not in the batch and for one queue too many, and PayloadUnavailable.
         """
+        queue = self.queue_of(body.type, body.queue, body.priority)
+        if body.queue and not self.admits(submitter.client, queue):
+            raise Refusal(refusals.TOO_MANY_QUEUES, SHARE_OF_QUEUES.format(queue=queue, client=submitter.client))
         return NewTask(
             id=task_id,
             type=body.type,
             data=self.payloads.data_of(task_id, strict_json.dump(body.data)) if data is None else data,
-            queue=self.queue_of(body.type, body.queue, body.priority),
+            queue=queue,
             delay=_duration(body.delay),
             run_at=body.run_at,
             expires_in=_duration(body.expires_in),

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from taskqueue.shared.stores import queue_register
+from taskqueue.shared.stores.api_keys import Scope, new_key
 from taskqueue.shared.stores.task_types import TaskType
 from taskqueue.shared.stores.workers import WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.integration.gateway.test_keys import bearer
+from tests.support.keys import keys
 
 TYPES = (
     TaskType(name="process", schema={}),
@@ -52,6 +56,35 @@ def test_the_queue_of_the_task_comes_before_that_of_its_type(
     make_gateway: MakeGateway, body: dict[str, Any], queue: str
 ) -> None:
     assert queue_of(make_gateway(types=TYPES).http, **body) == queue
+
+
+def test_one_client_does_not_take_all_queue_names(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_register, "FRESH", 0.0)
+    (one, one_text), (two, two_text) = new_key("one", [Scope.SUBMIT]), new_key("two", [Scope.SUBMIT])
+    gateway = make_gateway(api_keys=(one.line, two.line), max_queues=12)
+
+    def submit(text: str, queue: str) -> int:
+        body = {"type": "process", "data": 1, "queue": queue, "delay": 30_000_000}
+        return gateway.http.post("/tasks", json=body, headers=bearer(text)).status_code
+
+    many = [{"type": "process", "data": 1, "queue": f"b{at}"} for at in range(4)]
+    answer: Any = gateway.http.post("/tasks/batch", json={"tasks": many}, headers=bearer(one_text)).json
+    assert answer["accepted"] == 4
+    assert [submit(one_text, f"q{at}") for at in range(4)] == [202, 202, 409, 409]
+    answer = gateway.http.post(
+        "/tasks/batch",
+        json={"tasks": [{**each, "queue": f"c{at}"} for at, each in enumerate(many)]},
+        headers=bearer(one_text),
+    ).json
+    assert answer["refused"] == 4
+    assert "one was the first to use half of MAX_QUEUES" in answer["items"][0]["problem"]["detail"]
+    assert submit(one_text, "b0") == submit(one_text, "low") == submit(two_text, "mine") == 202
+    assert submit(one_text, "mine") == 202
+    # Queues that are gone count no longer.
+    for name in ("q0", "q1"):
+        gateway.redis.zrem(keys.QUEUES, name)
+        gateway.redis.hset(keys.QUEUE_CREATORS, name, "1 one")
+    assert submit(one_text, "new") == 202
 
 
 def test_a_task_names_a_queue_or_a_priority(http: FlaskClient) -> None:
