@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
@@ -14,6 +15,8 @@ from taskqueue.shared.client import Client, Schedule, Task, TaskState
 
 MOST_RATE = 5000
 """Tasks per second: as fast as the API allows."""
+Run = Callable[[Client, argparse.Namespace, Output], int]
+
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
 _QUEUES = {
     "name": "QUEUE",
@@ -44,6 +47,26 @@ _SCHEDULES = {
 }
 _AUDIT = {"at": "WHEN", "who": "WHO", "what": "ACTION", "about": "OBJECT", "detail": "DETAIL"}
 _TIMELINE = {"at": "WHEN", "kind": "KIND", "title": "EVENT", "detail": "DETAIL"}
+_WORKERS = {
+    "name": "WORKER",
+    "state": "STATE",
+    "active": "RUNS",
+    "slots": "SLOTS",
+    "held": "HELD",
+    "completed": "COMPLETED",
+    "failed": "FAILED",
+    "app_version": "VERSION",
+    "reason": "WHY",
+}
+_LIMITS = {
+    "name": "LIMIT",
+    "concurrency": "AT ONCE",
+    "rate": "RATE",
+    "burst": "BURST",
+    "running": "RUNNING",
+    "waiting": "WAITING",
+    "source": "SOURCE",
+}
 _LOCKS = {"name": "LOCK", "locked": "LOCKED", "owner": "OWNER", "remaining_time": "MS LEFT", "fencing_token": "TOKEN"}
 
 
@@ -55,6 +78,9 @@ def add_commands(commands: Any) -> None:
     _add_schedules(add_group(commands, "schedules", "schedules: list, put, run, pause, resume, delete"))
     _add_audit(commands)
     _add_timeline(commands)
+    workers = commands.add_parser("workers", help="list workers: live ones, then those lost in the last week")
+    workers.set_defaults(run=_lists("workers", _WORKERS))
+    _add_limits(add_group(commands, "limits", "limits of types and limit keys: list, set, clear"))
     _add_locks(add_group(commands, "locks", "locks of housekeeping: list, unlock"))
 
 
@@ -86,19 +112,19 @@ def _add_dead_letters(group: Any) -> None:
 
 
 def _add_queues(group: Any) -> None:
-    group.add_parser("list", help="list queues, highest weight first").set_defaults(run=list_queues)
+    group.add_parser("list", help="list queues, highest weight first").set_defaults(run=_lists("queues", _QUEUES))
     pauses = group.add_parser("pause", help="pause a queue: workers claim nothing more from it")
     pauses.add_argument("name")
     _add_pause(pauses)
-    pauses.set_defaults(run=pause_queue)
+    pauses.set_defaults(run=_does("queues", "pause", "reason", "until"))
     resumes = group.add_parser("resume", help="resume a queue: workers claim from it again")
     resumes.add_argument("name")
-    resumes.set_defaults(run=resume_queue)
+    resumes.set_defaults(run=_does("queues", "resume"))
     empties = group.add_parser("empty", help="cancel all waiting tasks of a queue, in the background")
     empties.add_argument("name")
     empties.add_argument("--rate", type=int, help="tasks per second (default: 100)")
     empties.add_argument("--reason")
-    empties.set_defaults(run=empty_queue)
+    empties.set_defaults(run=_does("queues", "empty", "rate", "reason"))
     moves = group.add_parser("move-foreign", help="move foreign jobs of RQ programs to a queue of RQ")
     moves.add_argument("name")
     moves.add_argument("--to", required=True, metavar="QUEUE", help="a queue that an RQ worker serves")
@@ -106,11 +132,14 @@ def _add_queues(group: Any) -> None:
 
 
 def _add_types(group: Any) -> None:
-    group.add_parser("list", help="list the task types that workers have published").set_defaults(run=list_types)
+    group.add_parser("list", help="list the task types that workers have published").set_defaults(
+        run=_lists("types", _TYPES)
+    )
     shows = group.add_parser("show", help="show a task type with the schema of its data")
     pauses = group.add_parser("pause", help="pause a task type: workers start none of its tasks")
     resumes = group.add_parser("resume", help="resume a task type: workers start its tasks again")
-    for one, run in ((shows, show_type), (pauses, pause_type), (resumes, resume_type)):
+    pause = _does("types", "pause", "reason", "until")
+    for one, run in ((shows, _does("types", "get")), (pauses, pause), (resumes, _does("types", "resume"))):
         one.add_argument("name")
         one.set_defaults(run=run)
     _add_pause(pauses)
@@ -158,11 +187,32 @@ def _add_schedules(group: Any) -> None:
     pauses = group.add_parser("pause", help="pause a schedule")
     pauses.add_argument("name")
     pauses.add_argument("--reason", required=True)
-    pauses.set_defaults(run=pause_schedule)
+    pauses.set_defaults(run=_does("schedules", "pause", "reason"))
+
+
+def _add_limits(group: Any) -> None:
+    group.add_parser("list", help="list the limits in force, with their use").set_defaults(
+        run=_lists("limits", _LIMITS)
+    )
+    sets = group.add_parser("set", help="set a limit, at once and on all workers")
+    sets.add_argument("name", help="type:NAME, or key:NAME for tasks with this limit key")
+    sets.add_argument("--concurrency", type=int, metavar="N", help="maximum tasks that run at once")
+    sets.add_argument("--rate", help="maximum starts per time, such as 10/s, 100/m or 1/10s")
+    sets.add_argument("--burst", type=float, metavar="N", help="maximum starts at once after a pause")
+    sets.set_defaults(run=_does("limits", "set", "concurrency", "rate", "burst"))
+    clears = group.add_parser("clear", help="remove a limit that was set; a declared one applies again")
+    clears.add_argument("name", help="type:NAME or key:NAME")
+    clears.set_defaults(run=clear_limit)
+
+
+def clear_limit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+    client.limits.clear(wanted.name)
+    out.value({"name": wanted.name, "removed": True})
+    return 0
 
 
 def _add_locks(group: Any) -> None:
-    group.add_parser("list", help="list locks by name").set_defaults(run=list_locks)
+    group.add_parser("list", help="list locks by name").set_defaults(run=_lists("locks", _LOCKS))
     unlocks = group.add_parser("unlock", help="release a lock by force, in an emergency")
     unlocks.add_argument("name")
     unlocks.add_argument("--token", required=True, help="fencing token of the holder, as shown by list")
@@ -266,48 +316,8 @@ def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
     return {"task_ids": wanted.ids} if wanted.ids else {"status": TaskState.FAILED, "type": wanted.task_type}
 
 
-def list_queues(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.table(_QUEUES, client.queues.all())
-    return 0
-
-
-def pause_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.queues.pause(wanted.name, wanted.reason, until=wanted.until))
-    return 0
-
-
-def resume_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.queues.resume(wanted.name))
-    return 0
-
-
-def empty_queue(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.queues.empty(wanted.name, rate=wanted.rate, reason=wanted.reason))
-    return 0
-
-
 def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     out.value({"name": wanted.name, "to": wanted.to, "moved": client.queues.move_foreign(wanted.name, wanted.to)})
-    return 0
-
-
-def list_types(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.table(_TYPES, client.types.all())
-    return 0
-
-
-def show_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.types.get(wanted.name))
-    return 0
-
-
-def pause_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.types.pause(wanted.name, wanted.reason, until=wanted.until))
-    return 0
-
-
-def resume_type(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.types.resume(wanted.name))
     return 0
 
 
@@ -346,17 +356,28 @@ def change_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> 
     return 0
 
 
-def pause_schedule(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.value(client.schedules.pause(wanted.name, wanted.reason))
-    return 0
-
-
-def list_locks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    out.table(_LOCKS, client.locks.all())
-    return 0
-
-
 def unlock(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     client.locks.unlock(wanted.name, wanted.token, wanted.reason)
     out.value({"name": wanted.name, "unlocked": True})
     return 0
+
+
+def _lists(part: str, columns: Mapping[str, str]) -> Run:
+    """Returns what lists all of a part of the client."""
+
+    def run(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+        out.table(columns, getattr(client, part).all())
+        return 0
+
+    return run
+
+
+def _does(part: str, method: str, *given: str) -> Run:
+    """Returns what calls a method with the name and with other arguments, and prints what it returns."""
+
+    def run(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+        done = getattr(getattr(client, part), method)(wanted.name, **{name: getattr(wanted, name) for name in given})
+        out.value(done)
+        return 0
+
+    return run

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from taskqueue.shared.cli import data
 from taskqueue.shared.cli.output import Output, dump
+from taskqueue.shared.cli.task_text import show_task
 from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
 from taskqueue.shared.submission.options import Options
 
@@ -151,9 +152,11 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Prints the whole record of a task or a batch."""
     try:
-        out.value(client.get(wanted.id))
+        found = client.get(wanted.id)
     except NotFound:
         out.value(client.batches.get(wanted.id))
+    else:
+        out.value(found) if out.as_json else show_task(found, out)
     return 0
 
 

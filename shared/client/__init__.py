@@ -20,6 +20,7 @@ from taskqueue.shared.client.answers import (
     BulkAction,
     BulkPreview,
     CreatedBatch,
+    LimitStatus,
     Lock,
     QueueStatus,
     Schedule,
@@ -28,12 +29,14 @@ from taskqueue.shared.client.answers import (
     TypeStatus,
     ValueCount,
     ValueCounts,
+    WorkerStatus,
 )
 from taskqueue.shared.client.client import Client
 from taskqueue.shared.domain.task_state import TaskState
 from taskqueue.shared.submission.answers import (
     Accepted,
     Attempt,
+    Delivery,
     Ended,
     Error,
     OutputChunk,
@@ -42,6 +45,7 @@ from taskqueue.shared.submission.answers import (
     StoredStep,
     Task,
     TaskDetail,
+    Webhook,
 )
 from taskqueue.shared.submission.options import Options, new_task
 from taskqueue.shared.submission.problems import (
@@ -79,8 +83,10 @@ __all__ = [
     "ClientError",
     "Conflict",
     "CreatedBatch",
+    "Delivery",
     "Ended",
     "Error",
+    "LimitStatus",
     "Lock",
     "NoGateway",
     "NotAllowed",
@@ -106,6 +112,8 @@ __all__ = [
     "Unreachable",
     "ValueCount",
     "ValueCounts",
+    "Webhook",
+    "WorkerStatus",
     "new_task",
 ]
 

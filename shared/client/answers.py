@@ -102,6 +102,52 @@ class TypeStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """A worker as of its last heartbeat; `state` is idle, busy, draining, silent or lost."""
+
+    name: str
+    state: str
+    host: str
+    pid: int
+    started_at: datetime
+    reason: str | None = None
+    version: str = ""
+    app_version: str | None = None
+    queues: tuple[str, ...] = ()
+    executors: int = 0
+    slots: int = 0
+    active: int = 0
+    held: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    crashed: int = 0
+    lost: int = 0
+    busy_seconds: float = 0
+    memory_bytes: int = 0
+    last_heartbeat_at: datetime | None = None
+    running: Sequence[Mapping[str, Any]] = ()
+    queue_executors: Sequence[Mapping[str, Any]] = ()
+    blocking_types: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitStatus:
+    """A limit in force with its use; `source` is api, settings, handler or share."""
+
+    name: str
+    source: str
+    running: int
+    waiting: int
+    concurrency: int | None = None
+    rate: str | None = None
+    burst: float | None = None
+    set_at: datetime | None = None
+    tokens: float | None = None
+    next_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BulkPreview:
     """How many tasks a bulk action would process now, and some of them."""
 

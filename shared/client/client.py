@@ -19,11 +19,13 @@ from taskqueue.shared.client.resources import (
     Batches,
     BulkActions,
     DeadLetters,
+    Limits,
     Locks,
     Pages,
     Queues,
     Schedules,
     Types,
+    Workers,
 )
 from taskqueue.shared.client.response import random_key
 from taskqueue.shared.client.transport import Transport
@@ -84,6 +86,8 @@ class Client:
         self.queues = Queues(self.transport)
         self.types = Types(self.transport)
         self.schedules = Schedules(self.transport)
+        self.workers = Workers(self.transport)
+        self.limits = Limits(self.transport)
         self.locks = Locks(self.transport)
 
     def __enter__(self) -> Self:
@@ -266,6 +270,11 @@ class Client:
         """
         path = f"{_path(task_id)}/signals/{quote(name, safe='')}"
         answer = self.transport.ask("POST", path, body={"data": data, **({"replace": True} if replace else {})})
+        return read(Status, answer.document)
+
+    def redeliver(self, delivery_id: str) -> Status:
+        """Repeats a webhook delivery, by its own id, as `deliveries` of a task has it. Raises NotFound and Conflict."""
+        answer = self.transport.ask("POST", f"{_path(delivery_id)}/redeliver", repeatable=False)
         return read(Status, answer.document)
 
     def restore(self, task_id: str) -> Status:

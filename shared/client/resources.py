@@ -14,10 +14,12 @@ from taskqueue.shared.client.answers import (
     BulkAction,
     BulkPreview,
     CreatedBatch,
+    LimitStatus,
     Lock,
     QueueStatus,
     Schedule,
     TypeStatus,
+    WorkerStatus,
     read,
 )
 from taskqueue.shared.client.response import random_key
@@ -299,6 +301,44 @@ class Queues(Resource):
         path = f"/queues/{quote(name, safe='')}/foreign/move"
         answer = self.transport.ask("POST", path, body={"to": to})
         return int(answer.document["moved"])
+
+
+class Workers(Resource):
+    """The workers on record."""
+
+    def all(self) -> list[WorkerStatus]:
+        """Returns live workers by name, then workers lost in the last week, latest first."""
+        return self._all(WorkerStatus, "/workers")
+
+
+class Limits(Resource):
+    """Limits of task types (`type:NAME`) and of tasks with a limit key (`key:NAME`)."""
+
+    def all(self) -> list[LimitStatus]:
+        """Returns the limits in force by name."""
+        return self._all(LimitStatus, "/limits")
+
+    def get(self, name: str) -> LimitStatus:
+        """Returns a limit. Raises NotFound, or ValueError for a name of another form."""
+        return self._ask(LimitStatus, "GET", _limit(name))
+
+    def set(
+        self, name: str, *, concurrency: int | None = None, rate: str | None = None, burst: float | None = None
+    ) -> LimitStatus:
+        """Sets a limit at once for all workers; without concurrency and rate it lifts a declared one."""
+        body = plain({"concurrency": concurrency, "rate": rate, "burst": burst})
+        return self._ask(LimitStatus, "PUT", _limit(name), body=body)
+
+    def clear(self, name: str) -> None:
+        """Removes a limit that was set: a declared one applies again. Raises NotFound."""
+        self.transport.ask("DELETE", _limit(name), repeatable=False)
+
+
+def _limit(name: str) -> str:
+    kind, _, own = name.partition(":")
+    if kind not in ("type", "key") or not own:
+        raise ValueError(f"a limit is named type:NAME or key:NAME, got {name!r}")
+    return f"/limits/{kind}s/{quote(own, safe='')}"
 
 
 class Types(Resource):

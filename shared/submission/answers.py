@@ -138,6 +138,27 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """The webhook of a task, and the end states that are delivered (none: all)."""
+
+    url: str
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A webhook delivery. With status `failed` it is a dead letter."""
+
+    task_id: str
+    status: TaskState
+    attempts: int = 0
+    created_at: datetime | None = None
+    ended_at: datetime | None = None
+    next_attempt_at: datetime | None = None
+    error: Error | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDetail(Task):
     """A task with its whole record."""
 
@@ -151,6 +172,14 @@ class TaskDetail(Task):
     limit_key: str | None = None
     fair_key: str | None = None
     throttled_by: str | None = None
+    refusal: str | None = None
+    warnings: tuple[str, ...] = ()
+    trace_parent: str | None = None
+    dependents: tuple[str, ...] = ()
+    dependents_count: int = 0
+    webhook: Webhook | None = None
+    deliveries: tuple[Delivery, ...] = ()
+    delivery_of: str | None = None
     depends_on: tuple[Dependency, ...] = ()
     on_parent_failure: str | None = None
     batch_id: str | None = None

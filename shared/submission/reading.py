@@ -15,6 +15,7 @@ from taskqueue.shared.submission.answers import (
     Progress,
     StoredStep,
     TaskDetail,
+    Webhook,
 )
 
 
@@ -51,6 +52,12 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         limit_key=found.limit_key,
         fair_key=found.fair_key,
         throttled_by=found.throttled_by,
+        refusal=found.refusal,
+        trace_parent=found.meta.get("traceparent"),
+        dependents=tuple(found.children),
+        dependents_count=found.children_count,
+        webhook=Webhook(url=found.webhook.url, events=tuple(found.webhook.events)) if found.webhook else None,
+        delivery_of=found.delivery_of,
         depends_on=tuple(Dependency(task_id=each.task_id, on=each.on) for each in found.parents),
         on_parent_failure=found.on_parent_failure if found.parents else None,
         batch_id=found.batch.batch_id if found.batch else None,

@@ -17,11 +17,13 @@ from taskqueue.shared.client.aio.resources import (
     Batches,
     BulkActions,
     DeadLetters,
+    Limits,
     Locks,
     Pages,
     Queues,
     Schedules,
     Types,
+    Workers,
 )
 from taskqueue.shared.client.aio.transport import Transport
 from taskqueue.shared.client.aio.watching import output, watch
@@ -83,6 +85,8 @@ class AsyncClient:
         self.queues = Queues(self.transport)
         self.types = Types(self.transport)
         self.schedules = Schedules(self.transport)
+        self.workers = Workers(self.transport)
+        self.limits = Limits(self.transport)
         self.locks = Locks(self.transport)
 
     async def __aenter__(self) -> Self:
@@ -267,6 +271,11 @@ class AsyncClient:
         """
         path = f"{_path(task_id)}/signals/{quote(name, safe='')}"
         answer = await self.transport.ask("POST", path, body={"data": data, **({"replace": True} if replace else {})})
+        return read(Status, answer.document)
+
+    async def redeliver(self, delivery_id: str) -> Status:
+        """Repeats a webhook delivery, by its own id, as `deliveries` of a task has it. Raises NotFound and Conflict."""
+        answer = await self.transport.ask("POST", f"{_path(delivery_id)}/redeliver", repeatable=False)
         return read(Status, answer.document)
 
     async def restore(self, task_id: str) -> Status:

@@ -15,10 +15,12 @@ from taskqueue.shared.client.answers import (
     BulkAction,
     BulkPreview,
     CreatedBatch,
+    LimitStatus,
     Lock,
     QueueStatus,
     Schedule,
     TypeStatus,
+    WorkerStatus,
     read,
 )
 from taskqueue.shared.client.response import random_key
@@ -298,6 +300,44 @@ class Queues(Resource):
         path = f"/queues/{quote(name, safe='')}/foreign/move"
         answer = await self.transport.ask("POST", path, body={"to": to})
         return int(answer.document["moved"])
+
+
+class Workers(Resource):
+    """The workers on record."""
+
+    async def all(self) -> list[WorkerStatus]:
+        """Returns live workers by name, then workers lost in the last week, latest first."""
+        return await self._all(WorkerStatus, "/workers")
+
+
+class Limits(Resource):
+    """Limits of task types (`type:NAME`) and of tasks with a limit key (`key:NAME`)."""
+
+    async def all(self) -> list[LimitStatus]:
+        """Returns the limits in force by name."""
+        return await self._all(LimitStatus, "/limits")
+
+    async def get(self, name: str) -> LimitStatus:
+        """Returns a limit. Raises NotFound, or ValueError for a name of another form."""
+        return await self._ask(LimitStatus, "GET", _limit(name))
+
+    async def set(
+        self, name: str, *, concurrency: int | None = None, rate: str | None = None, burst: float | None = None
+    ) -> LimitStatus:
+        """Sets a limit at once for all workers; without concurrency and rate it lifts a declared one."""
+        body = plain({"concurrency": concurrency, "rate": rate, "burst": burst})
+        return await self._ask(LimitStatus, "PUT", _limit(name), body=body)
+
+    async def clear(self, name: str) -> None:
+        """Removes a limit that was set: a declared one applies again. Raises NotFound."""
+        await self.transport.ask("DELETE", _limit(name), repeatable=False)
+
+
+def _limit(name: str) -> str:
+    kind, _, own = name.partition(":")
+    if kind not in ("type", "key") or not own:
+        raise ValueError(f"a limit is named type:NAME or key:NAME, got {name!r}")
+    return f"/limits/{kind}s/{quote(own, safe='')}"
 
 
 class Types(Resource):

@@ -359,3 +359,34 @@ def test_the_timeline_shows_what_people_did(run: Command) -> None:
     assert "Lost workers are on record for 7 days" in run("timeline", "--until", "1970-01-02T00:00:00+00:00")
     run("timeline", "--since", "2030-01-02T00:00:00+00:00", status=3)
     assert "since" in run.err
+
+
+def test_a_task_is_shown_for_people(run: Command) -> None:
+    task = run("submit", "fail", "--tag", "a", '{"message": "no\\nink"}', "--max-retries", "0", "--tag", "b").strip()
+    run("watch", task, status=1)
+    lines = run("show", task).splitlines()
+    assert re.match(r"error +RuntimeError: no\\nink$", next(line for line in lines if line.startswith("error")))
+    assert re.match(r"tags +a, b$", next(line for line in lines if line.startswith("tags")))
+    assert lines[lines.index("data") + 1] == '  {"message": "no\\nink"}'
+    at = next(at for at, line in enumerate(lines) if re.match(r"attempt 1: failed, \d{4}-.* s, on \S+$", line))
+    assert lines[at + 1] == "  Traceback (most recent call last):"
+    assert lines[-2:] == ["  RuntimeError: no", "  ink"]
+    assert run.json("show", task)[0]["attempts"][0]["error"]["traceback"].count("\n") > 2
+    assert json.loads(run("show", task, "-o", "json"))["deliveries"] == []
+
+
+def test_limits_are_set_listed_and_cleared(run: Command) -> None:
+    shown = run("limits", "set", "--concurrency", "3", "key:partner.eu", "--rate", "10/s")
+    assert re.search(r"^concurrency +3$", shown, re.MULTILINE)
+    [limit] = [each for each in run.json("limits", "list") if each["name"] == "key:partner.eu"]
+    assert (limit["concurrency"], limit["rate"], limit["source"]) == (3, "10/s", "api")
+    run("limits", "clear", "key:partner.eu")
+    run("limits", "clear", "key:partner.eu", status=3)
+    run("limits", "set", "partner", "--concurrency", "1", status=2)
+    assert run.err == "taskqueue: a limit is named type:NAME or key:NAME, got 'partner'\n"
+
+
+def test_workers_are_listed(run: Command) -> None:
+    [worker] = run.json("workers")
+    assert worker["state"] in ("idle", "busy")
+    assert worker["name"] in run("workers")
