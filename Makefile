@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-all test-fast test-pythons test-cluster bench-partitions fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
+.PHONY: help setup run test test-all test-fast figures test-pythons test-cluster bench-partitions fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -70,6 +70,9 @@ test-pythons: $(VENV)/.dev ## run all tests on the other versions of Python that
 
 test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
 	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/integration/model tests/integration/stores/test_scripts.py -m "not alone" $(ARGS)
+
+figures: $(VENV)/.dev ## judge the seconds that tests print, on a machine that does nothing else
+	TEST_FIGURES=1 $(PY) -m pytest -s $$(grep -rl --include='test_*.py' 'support.figures' tests) $(ARGS)
 
 # FUZZ_EXAMPLES is the number of generated requests per endpoint, beside those derived from its schema.
 fuzz: export FUZZ_EXAMPLES ?= 500

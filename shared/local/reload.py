@@ -15,7 +15,7 @@ INTERVAL = 0.1
 SETTLED = 0.05
 """Seconds without a change after which the files of one save, or of one checkout of a branch, are complete."""
 _SHARE = 25
-"""Looking at files takes a twenty-fifth of the time at most: a folder may hold many."""
+"""Looking at files takes a twenty-fifth of a processor at most: a folder may hold many."""
 
 
 class Reloader:
@@ -27,23 +27,27 @@ class Reloader:
         request: Callable[[], bool],
         log: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`request` returns whether the worker got the request: one that starts cannot."""
+        """`request` returns whether the worker got the request: one that starts cannot.
+
+        `processor` measures what a look costs: a busy machine, which interrupts one for long, must not delay the next.
+        """
         self._files = files
         self._request = request
         self._log = log
         self._monotonic = monotonic
+        self._processor = processor
         self._changed: dict[Path, None] = {}
         self._due = 0.0
 
     def __call__(self) -> None:
         """Looks for changes if it is time to."""
-        began = self._monotonic()
-        if began < self._due:
+        if self._monotonic() < self._due:
             return
+        began = self._processor()
         changed = self._files.changed()
-        ended = self._monotonic()
-        self._due = ended + max(SETTLED if changed else INTERVAL, _SHARE * (ended - began))
+        self._due = self._monotonic() + max(SETTLED if changed else INTERVAL, _SHARE * (self._processor() - began))
         self._changed |= dict.fromkeys(changed)
         if self._changed and not changed:
             self._reload()

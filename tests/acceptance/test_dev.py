@@ -14,6 +14,7 @@ import pytest
 
 from tests.acceptance.running import Product, product
 from tests.acceptance.test_package import installed, run, wheel
+from tests.support.figures import judge
 from tests.support.harness import wait_until
 
 __all__ = ["wheel"]  # a fixture
@@ -113,19 +114,19 @@ def test_the_first_task_completes_within_a_minute_of_the_installation(
         run("sh", "-c", command[0], cwd=project.folder, PATH=f"{commands}:{os.environ['PATH']}")
         done = time.monotonic()
     print(f"\nfrom pip install to the first result: {done - began:.1f} s, of which {done - started:.1f} s after it")
-    assert done - began < TO_FIRST_TASK
+    judge("to the first task", done - began, TO_FIRST_TASK)
 
 
-def test_an_edited_handler_is_used_within_two_seconds_of_the_save(running: Product, project: Project) -> None:
+def test_each_save_of_an_edited_handler_is_used(running: Product, project: Project) -> None:
     waited = []
     for _ in range(EDITS):
         time.sleep(0.3)
         waited.append(seconds_until(running, project.edit(), "greet", {"name": "Ann"}, f"{project.greeting} Ann"))
     print(f"\nfrom a save to its use: p50 {statistics.median(waited):.2f} s, max {max(waited):.2f} s of {EDITS} edits")
-    assert max(waited) < TO_EDITED
+    judge("from a save to its use", max(waited), TO_EDITED)
 
 
-def test_new_types_and_changed_schemas_reach_the_gateway_within_two_seconds(running: Product, project: Project) -> None:
+def test_new_types_and_changed_schemas_reach_the_gateway(running: Product, project: Project) -> None:
     saved = project.edit(more='\n\n@task("new")\ndef new() -> str:\n    return "new"\n')
     waited = [seconds_until(running, saved, "new", {}, "new")]
     saved = project.edit(parameters=", title: str")
@@ -134,7 +135,7 @@ def test_new_types_and_changed_schemas_reach_the_gateway_within_two_seconds(runn
     waited.append(time.monotonic() - saved)
     assert result(running, "greet", {"name": "Ann", "title": "Dr"}) == f"{project.greeting} Ann"
     print(f"\nnew type {waited[0]:.2f} s, refusal by a new schema {waited[1]:.2f} s")
-    assert max(waited) < TO_EDITED
+    judge("from a save to the gateway", max(waited), TO_EDITED)
 
 
 def test_a_syntax_error_is_shown_and_the_next_save_counts(running: Product, project: Project) -> None:
@@ -144,7 +145,7 @@ def test_a_syntax_error_is_shown_and_the_next_save_counts(running: Product, proj
     assert result(running, "greet", {"name": "Ann", "title": "Dr"}) == f"Hello{project.edits - 1} Ann"
     assert running.process.poll() is None
     waited = seconds_until(running, project.edit(), "greet", {"name": "Ann"}, f"{project.greeting} Ann")
-    assert waited < TO_EDITED
+    judge("from a corrected save to its use", waited, TO_EDITED)
 
 
 def test_tasks_that_run_during_a_save_are_given_back_and_complete(running: Product, project: Project) -> None:

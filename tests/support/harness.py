@@ -18,6 +18,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
+from redis.client import PubSub
 
 from taskqueue.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
 from taskqueue.shared.redis.scripts import Scripts
@@ -75,6 +76,16 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -
             return answer
         time.sleep(min(0.01 + waited / 20, 0.05))
     raise AssertionError(f"within {seconds:g} s it did not happen that {what}")
+
+
+def answered(channel: PubSub) -> Any:
+    """The message that has come on this channel; None if there is none. The answer to a ping comes after it."""
+    channel.ping()
+    found = channel.get_message(timeout=60)
+    if found["type"] == "pong":
+        return None
+    assert channel.get_message(timeout=60)["type"] == "pong"
+    return found
 
 
 _FIRST_PORT = 10_000 + os.getpid() % 110 * 200

@@ -123,11 +123,13 @@ def test_five_hundred_results_are_waited_for_over_a_bounded_number_of_connection
 ) -> None:
     async def scenario() -> None:
         async with AsyncClient(running.url) as client:
-            sent = await client.batch([new_task("echo", n, delay=6) for n in range(500)])
+            await client.queues.pause("normal", "until all wait")
+            sent = await client.batch([new_task("echo", n) for n in range(500)])
             ids = [item.task_id async for item in sent]
             results = [asyncio.create_task(client.result(each, timeout=120)) for each in ids if each]
             await asyncio.sleep(1)
             await client.submit("noop")
+            await client.queues.resume("normal")
             assert not any(each.done() for each in results), "calls that wait leave connections to others"
             assert await asyncio.gather(*results) == list(range(500))
         assert len(opened) <= CONNECTIONS

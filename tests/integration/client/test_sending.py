@@ -35,6 +35,7 @@ from taskqueue.worker.executors.process_tree import children
 from taskqueue.worker.local import LocalClient
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
+from tests.support.figures import judge_since
 from tests.support.harness import free_port, wait_until
 
 
@@ -460,7 +461,8 @@ def test_a_gateway_that_is_away_holds_up_a_submission_for_about_two_seconds(
         began = time.monotonic()
         with pytest.raises(Unreachable, match="does not answer"):
             client.submit("echo", 1)
-        assert 1 < time.monotonic() - began < 4
+        assert time.monotonic() - began > 1
+        judge_since("a submission to a gateway that is away", began, 4)
 
 
 def test_what_takes_its_time_is_tried_for_longer_than_a_submission_unless_one_number_is_given(

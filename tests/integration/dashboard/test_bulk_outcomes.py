@@ -20,6 +20,7 @@ from taskqueue.shared.stores.tasks import Filter
 from taskqueue.worker.housekeeping.jobs.bulk import AT_ONCE, CALLS, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
+from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
@@ -125,7 +126,7 @@ def test_a_hundred_thousand_are_followed_in_bounded_steps(system: System, bulks:
     system.redis.config_resetstat()
     began = time.monotonic()
     follow_up.step()
-    assert time.monotonic() - began < 2
+    judge_since("one step over 100,000 tasks", began, 2)
     calls = system.redis.info("commandstats")
     assert calls["cmdstat_hscan"]["calls"] == CALLS
     assert calls["cmdstat_hmget"]["calls"] < 2 * CALLS * AT_ONCE

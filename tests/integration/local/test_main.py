@@ -13,6 +13,7 @@ from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.dev import Part, check_format, check_ports, reach
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from tests.support.figures import judge_since
 
 
 def part(name: str, port: int) -> Part:
@@ -42,18 +43,18 @@ def test_redis_that_answers_is_reached(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis://192.0.2.1:6379/0"])
-def test_unreachable_redis_is_reported_within_three_seconds(url: str) -> None:
+def test_unreachable_redis_is_reported(url: str) -> None:
     began = time.monotonic()
     with pytest.raises(SettingsError, match="correct REDIS_URL"):
         reach(url)
-    assert time.monotonic() - began < 3
+    judge_since("to report it", began, 3)
 
 
-def test_silent_redis_is_reported_within_three_seconds(silent_port: int) -> None:
+def test_silent_redis_is_reported(silent_port: int) -> None:
     began = time.monotonic()
     with pytest.raises(SettingsError, match="correct REDIS_URL"):
         reach(f"redis://127.0.0.1:{silent_port}/0")
-    assert time.monotonic() - began < 3
+    judge_since("to report it", began, 3)
 
 
 def test_address_of_an_unknown_kind_is_reported() -> None:

@@ -11,6 +11,7 @@ from taskqueue.shared.config.settings import load
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import SettingsError
 from tests.support.collector import Collector, LogLine, mute
+from tests.support.figures import judge_since
 from tests.support.harness import System, free_port, wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -60,10 +61,9 @@ def test_a_collector_that_never_answers_holds_up_no_shutdown(system: System, par
         process = {"worker": worker, "housekeeper": housekeeper}[part]
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        assert time.monotonic() - began < 9, (
-            "1.5 s for spans, as long for log lines, and what a part needs itself; not OTLP's 10 s"
-        )
+        assert process.wait(60) == 0
+        # 1.5 s for spans, as long for log lines, and what a part needs itself; not OTLP's 10 s.
+        judge_since(f"end of a {part} whose collector never answers", began, 9)
 
 
 def test_export_needs_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from taskqueue.shared.domain.traceparent import Subject, is_sampled
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.observability.tracing import Tracing
 from tests.support.collector import Collector, mute
+from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
@@ -90,8 +91,8 @@ def test_an_unresponsive_collector_delays_nothing(system: System) -> None:
         assert grown < 24 << 20, f"{grown >> 20} MiB more after 18,000 spans that nobody took"
         asked_at = time.monotonic()
         worker.terminate()
-        assert worker.wait(15) == 0
-        assert time.monotonic() - asked_at < 10
+        assert worker.wait(60) == 0
+        judge_since("end of a worker whose collector does not answer", asked_at, 10)
     assert system.logs().count(LOST) <= 1
 
 

@@ -17,6 +17,7 @@ from taskqueue.shared.stores.queues import Queues
 from taskqueue.worker.engine.claimed_queues import ClaimedQueues
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession
+from tests.support.harness import answered
 from tests.support.keys import keys
 
 QUEUES = {"normal": 3}
@@ -32,14 +33,14 @@ class Worker:
         self.session = RedisSession(Scripts(redis), name, LEASE)
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.direct_dispatch(name))
-        self.channel.get_message(timeout=1)
+        self.channel.get_message(timeout=60)
 
     def claim(self, size: int = 10, slots: Mapping[str, int] | None = None) -> list[str]:
         result = self.session.sync([ClaimOrder(self.claims, size, slots or {})], [])
         return [each.id.decode() for each in result.claimed]
 
     def dispatched(self) -> list[str]:
-        message = self.channel.get_message(timeout=0.2)
+        message = answered(self.channel)
         found = self.session.accept(message["data"], [self.claims]).claimed if message else []
         return [each.id.decode() for each in found]
 

@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.domain.task import TaskDetail, TaskState
+from tests.support.figures import judge, judge_since
 from tests.support.harness import System, running_system, wait_until
 
 MODULES = "tests.support.handlers,tests.support.handlers_concurrent"
@@ -71,7 +72,8 @@ def test_a_hundred_tasks_that_wait_for_a_second_take_little_more_than_that(syste
     begun = time.monotonic()
     ids = many(system, kind, 100, seconds=1)
     system.all_ended()
-    assert time.monotonic() - begun < 5, "one after the other they take a hundred seconds"
+    assert time.monotonic() - begun < 50, "one after the other they take a hundred seconds"
+    judge_since(f"100 tasks of type {kind} that wait for a second", begun, 5)
     assert attempts(system, ids) == {1: 100}
 
 
@@ -178,10 +180,11 @@ def test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_
     is_up(system, system.start_worker())
     others = many(system, "nap", 20, seconds=1)
     blocker = system.submit("blocker", '{"seconds": 5}')
-    for each in details(system, others):
-        assert seconds_of(each) < 1 + 2
-    assert attempts(system, others) == {1: 20}
     task = system.ended(blocker)
+    slowest = max(map(seconds_of, details(system, others)))
+    assert slowest < 5, "they do not wait for it"
+    judge("the slowest of the others", slowest, 3)
+    assert attempts(system, others) == {1: 20}
     assert (task.result, task.summary.failures) == ("slept", 0)
     logs = system.logs()
     assert f"task {blocker} (blocker) blocked the event loop" in logs
@@ -198,8 +201,8 @@ def test_after_the_death_of_an_executor_each_of_its_tasks_runs_again(system: Sys
     wait_until(running(system, ids), "all run")
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
-    wait_until(lambda: all(system.records.get(each).summary.attempt == 2 for each in ids), "each runs again", 15)
-    assert time.monotonic() - killed < 15
+    wait_until(lambda: all(system.records.get(each).summary.attempt == 2 for each in ids), "each runs again")
+    judge_since("until 100 tasks of a killed executor run again", killed, 15)
     assert system.all_ended()[TaskState.COMPLETED] == 101
     assert all(each.summary.failures == 0 and each.summary.crashes == 0 for each in details(system, ids))
 

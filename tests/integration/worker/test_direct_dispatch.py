@@ -21,7 +21,7 @@ from taskqueue.worker.engine.claimed_task import ClaimedTask
 from taskqueue.worker.engine.lane_claims import LaneClaims
 from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 from tests.support.attempt_ends import ENDS
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, answered, wait_until
 from tests.support.keys import keys
 from tests.support.queue_names import claimed_queues
 
@@ -39,14 +39,14 @@ class Idle:
         self.claims = LaneClaims(name, claimed_queues({queue: 1}))
         self.channel: PubSub = redis.pubsub(ignore_subscribe_messages=True)
         self.channel.subscribe(keys.direct_dispatch(name))
-        self.channel.get_message(timeout=1)
+        self.channel.get_message(timeout=60)
         self.claim(4)
 
     def claim(self, size: int) -> list[ClaimedTask]:
         return self.session.sync([ClaimOrder(self.claims, size)], []).claimed
 
     def message(self) -> bytes | None:
-        found = self.channel.get_message(timeout=0.2)
+        found = answered(self.channel)
         return found["data"] if found else None
 
     def received(self) -> list[ClaimedTask]:

@@ -248,7 +248,7 @@ class Laboratory:
     def judge(self) -> list[str]:
         """What is wrong in the end."""
         try:
-            wait_until(self._nothing_waits, "everything has ended", QUIET)
+            wait_until(self.nothing_waits, "everything has ended", QUIET)
         except AssertionError:
             return [f"stuck: {self._counts()}"]
         wanted, complaints = set(self.ledger.accepted), []
@@ -299,6 +299,12 @@ class Laboratory:
         held = [tuple(map(float, line.split())) for line in (self.notes / "held").read_text().splitlines()]
         return sum(max(0.0, min(end, until) - max(begun, since)) for begun, end in held) / (LIMIT * (until - since))
 
+    def most_at_once(self, since: float) -> int:
+        """How many of the tasks that ended after this moment ran at the same time at most."""
+        held = [tuple(map(float, line.split())) for line in (self.notes / "held").read_text().splitlines()]
+        recent = [(begun, end) for begun, end in held if end > since]
+        return max((sum(begun <= moment < end for begun, end in recent) for moment, _ in recent), default=0)
+
     def _records(self) -> Iterator[tuple[Scripts, Records]]:
         for own in self.settings.partitions.values():
             with connect(own.store_url, timeout=5) as redis:
@@ -311,7 +317,7 @@ class Laboratory:
             found.update({str(state): count for state, count in records.counts().items()})
         return found
 
-    def _nothing_waits(self) -> bool:
+    def nothing_waits(self) -> bool:
         return not any(self._counts()[state] for state in ("pending", "scheduled", "retrying", "running", "blocked"))
 
     def _states(self) -> dict[str, TaskState]:
@@ -330,8 +336,13 @@ class Laboratory:
         return found
 
 
-def experiment(folder: Path, seed: int, seconds: float, dead: float, partitions: int = 3) -> tuple[str, list[str]]:
-    """One run from start to verdict: demand without faults, faults, one partition dead, and the end."""
+def experiment(
+    folder: Path, seed: int, seconds: float, dead: float, partitions: int = 3, *, least_use: float = 0.0
+) -> tuple[str, list[str]]:
+    """One run from start to verdict: demand without faults, faults, one partition dead, and the end.
+
+    `least_use` is how much of the limit must be used under demand, where the machine does nothing else.
+    """
     with ExitStack() as stack:
         laboratory, dice = Laboratory(folder, stack, partitions), random.Random(seed)
         laboratory.begin()
@@ -343,8 +354,10 @@ def experiment(folder: Path, seed: int, seconds: float, dead: float, partitions:
                 laboratory.dead_for(dead)
             time.sleep(2)
         complaints = laboratory.judge()
-        use = _use_under_demand(laboratory, calm)
-        if use < 0.9:
+        use, slots = _use_under_demand(laboratory, calm)
+        if slots < LIMIT:
+            complaints.append(f"never more than {slots} of {LIMIT} slots used while there is demand")
+        if use < least_use:
             complaints.append(f"{use:.0%} of the limit used while there is demand")
         figures = f"{laboratory.figures()}; {use:.0%} of the limit used under demand"
         if complaints:
@@ -352,15 +365,17 @@ def experiment(folder: Path, seed: int, seconds: float, dead: float, partitions:
     return figures, complaints
 
 
-def _use_under_demand(laboratory: Laboratory, seconds: float) -> float:
-    """How much of the limit is used while tasks wait for it in all partitions."""
+def _use_under_demand(laboratory: Laboratory, seconds: float) -> tuple[float, int]:
+    """How much of the limit is used while tasks wait for it in all partitions, and how many slots at once."""
     data = {"folder": str(laboratory.notes), "limit": LIMIT, "seconds": 0.2}
+    assert laboratory.ask("POST", "/types/bounded/pause", {"reason": "until all wait"})[0] == 200
     for _ in range(int(LIMIT * seconds / 0.2 * 1.3)):
         status, _ = laboratory.ask("POST", "/tasks", {"type": "bounded", "data": data})
         assert status == 202
+    assert laboratory.ask("POST", "/types/bounded/resume")[0] == 200
     time.sleep(1)
     since = time.time()
     time.sleep(seconds / 2)
     until = time.time()
-    time.sleep(1)
-    return laboratory.used(since, until)
+    wait_until(laboratory.nothing_waits, "all have run", QUIET)
+    return laboratory.used(since, until), laboratory.most_at_once(since - 1)

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.worker.metrics import MOST_ERRORS, MOST_TYPES, WorkerMetrics
+from tests.support.figures import judge
 
 
 @pytest.fixture
@@ -83,11 +84,11 @@ def test_every_attempt_is_a_completion_or_a_retry(metrics: WorkerMetrics) -> Non
 
 
 @pytest.mark.alone
-def test_counting_an_attempt_costs_less_than_five_microseconds(metrics: WorkerMetrics) -> None:
+def test_counting_an_attempt_costs_little(metrics: WorkerMetrics) -> None:
     began = time.process_time()
     for _ in range(100_000):
         metrics.waits.observe(0.003)
         metrics.ended("process", "completed", 0.001, "")
     microseconds = (time.process_time() - began) * 10
     print(f"{microseconds:.2f} microseconds of processor for an attempt")
-    assert microseconds < 5
+    judge("100,000 attempts counted", microseconds / 10, 0.5)

@@ -33,7 +33,7 @@ def test_a_hook_that_takes_too_long_fails() -> None:
     begun = time.monotonic()
     with pytest.raises(start_hooks.HookFailed, match=r"sleep_long failed: TimeoutError: it took longer than 0\.2 s"):
         start_hooks.run_started([Hook("worker_started", sleep_long, False)], None, lambda coroutine: None, 0.2)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50, "it is not waited for to its end"
     start_hooks.run_stopping([Hook("worker_stopping", sleep_long, False)], None, lambda coroutine: None, 0.2)
 
 

@@ -301,7 +301,7 @@ def test_silence_is_a_lost_answer() -> None:
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         Scripted(SIZED).ask()
-    assert 0.9 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun > 0.9
 
 
 def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:

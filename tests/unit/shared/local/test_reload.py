@@ -25,10 +25,12 @@ class SlowFiles(SourceFiles):
     def __init__(self, folder: Path, clock: Clock) -> None:
         super().__init__([folder])
         self.clock, self.seconds, self.looks = clock, 0.0, 0
+        self.processor, self.interrupted = Clock(), 0.0
 
     def changed(self) -> list[Path]:
         self.looks += 1
-        self.clock.now += self.seconds
+        self.clock.now += self.seconds + self.interrupted
+        self.processor.now += self.seconds
         return super().changed()
 
 
@@ -43,7 +45,7 @@ class Scene:
         self.ready = True
         self.requests: list[float] = []
         self.lines: list[str] = []
-        self.reloader = Reloader(self.files, self.request, self.lines.append, self.clock)
+        self.reloader = Reloader(self.files, self.request, self.lines.append, self.clock, self.files.processor)
 
     def request(self) -> bool:
         self.requests.append(self.clock.now)
@@ -107,3 +109,13 @@ def test_the_compiled_form_of_a_changed_file_is_removed(scene: Scene) -> None:
     scene.file.write_text("x = 2\n")
     scene.run(1)
     assert not compiled.exists(), "it would be taken for current: same size, same second"
+
+
+def test_a_machine_that_interrupts_a_look_does_not_delay_the_next(scene: Scene) -> None:
+    scene.files.interrupted = 0.4
+    scene.run(1)
+    scene.files.interrupted = 0
+    scene.file.write_text("x = 1 + 2\n")
+    saved = scene.clock.now
+    scene.run(2)
+    assert scene.requests[0] - saved <= INTERVAL + SETTLED + 0.5
