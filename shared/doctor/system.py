@@ -12,6 +12,7 @@ from taskqueue.shared.domain.clock import instant_us
 from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import keys_of, raw, text
 from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.failure_groups import FailureGroups
 from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
@@ -21,7 +22,7 @@ from taskqueue.shared.stores.waiting import explain_waiting
 from taskqueue.shared.stores.workers import Workers, capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from redis import Redis
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 BUSY = 60
 """Seconds without a free executor after which a warning is due."""
+
+LOOKED_AT = 100
+"""Causes of dead letters that are examined."""
 
 OVERDUE_US = 10_000_000
 """How overdue a task or an ended lease must be to show that no housekeeper is running."""
@@ -56,6 +60,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         *check_rq_programs(redis, register, [queue.name for queue in queues]),
         *([check_capacity(workers, queues, scripts.now_us())] if workers else []),
         check_waiting(explain_waiting(scripts, queues, workers)),
+        *_refused(scripts),
         _types(redis),
         check_housekeeping(redis, settings),
         *check_history(redis, settings),
@@ -190,6 +195,16 @@ def check_waiting(found: Sequence[Waiting]) -> Finding:
     if not blocked:
         return fine("waiting", seen)
     return doubtful("waiting", seen, "; ".join(each.advice for each in blocked[:3]))
+
+
+def _refused(scripts: Scripts) -> Iterator[Finding]:
+    """Yields a warning for dead letters whose data no live version of their type accepts."""
+    groups, _ = FailureGroups(scripts).page(0, LOOKED_AT)
+    found = [each for each in groups if each.error == "InvalidData"]
+    if found:
+        seen = ", ".join(f"{each.count} of {each.type} ({each.message})" for each in found[:5])
+        advice = "change their data, or start a worker with the version that they are for; then: taskqueue dlq retry"
+        yield doubtful("refused data", f"dead letters: {seen}", advice)
 
 
 def check_housekeeping(redis: Redis, settings: Settings) -> Finding:

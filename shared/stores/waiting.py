@@ -36,6 +36,7 @@ class Reason(StrEnum):
     TYPE_PAUSED = "type_paused"
     NO_WORKER = "no_worker"
     NO_HANDLER = "no_handler"
+    DATA_REFUSED = "data_refused"
     LIMIT = "limit"
     QUEUE_EXECUTORS = "queue_executors"
     NO_FREE_EXECUTOR = "no_free_executor"
@@ -46,21 +47,28 @@ class Reason(StrEnum):
     @property
     def blocks(self) -> bool:
         """Returns whether the tasks wait until a person acts."""
-        return self in (Reason.QUEUE_PAUSED, Reason.TYPE_PAUSED, Reason.NO_WORKER, Reason.NO_HANDLER)
+        return self in (
+            Reason.QUEUE_PAUSED,
+            Reason.TYPE_PAUSED,
+            Reason.NO_WORKER,
+            Reason.NO_HANDLER,
+            Reason.DATA_REFUSED,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How many tasks wait for a reason; `name` is that of the queue, limit or task type."""
+    """How many tasks wait for a reason; `name` is that of the queue, limit or task type, `detail` an example."""
 
     reason: Reason
     name: str
     count: int
+    detail: str = ""
 
     @property
     def text(self) -> str:
         """Returns the reason in words."""
-        return _TEXTS[self.reason].format(name=self.name)
+        return _TEXTS[self.reason].format(name=self.name, detail=self.detail)
 
     @property
     def advice(self) -> str:
@@ -78,6 +86,7 @@ _TEXTS = {
     Reason.TYPE_PAUSED: "type {name} is paused",
     Reason.NO_WORKER: "no live worker takes from {name}",
     Reason.NO_HANDLER: "no live worker can run {name}",
+    Reason.DATA_REFUSED: "no live version of {name} accepts their data ({detail})",
     Reason.LIMIT: "limit {name}",
     Reason.QUEUE_EXECUTORS: "all executors that QUEUE_EXECUTORS allows for {name} are busy",
     Reason.NO_FREE_EXECUTOR: "no free executor",
@@ -90,6 +99,7 @@ _ADVICE = {
     Reason.TYPE_PAUSED: "resume it: taskqueue types resume {name}",
     Reason.NO_WORKER: "start a worker without WORKER_QUEUES, or with {name} in it: taskqueue worker",
     Reason.NO_HANDLER: "start a worker whose TASK_MODULES include the module of {name}",
+    Reason.DATA_REFUSED: "start a worker with the version of {name} that they are for; in 60 s they are dead letters",
     Reason.LIMIT: "raise or remove the limit, or wait for a running task to end",
     Reason.QUEUE_EXECUTORS: "raise QUEUE_EXECUTORS, or start more workers",
     Reason.NO_FREE_EXECUTOR: "start more workers, or raise WORKER_EXECUTORS if processors are idle",
@@ -101,6 +111,7 @@ _PAGES = {
     Reason.QUEUE_PAUSED: "/queues",
     Reason.TYPE_PAUSED: "/types/{name}",
     Reason.NO_HANDLER: "/types/{name}",
+    Reason.DATA_REFUSED: "/types/{name}",
     Reason.LIMIT: "/limits",
     Reason.TENANT_TURN: "/limits",
     Reason.THROTTLED: "/limits",
@@ -111,6 +122,7 @@ _GROUPS = {
     "turn": Reason.TENANT_TURN,
     "busy": Reason.NO_FREE_EXECUTOR,
     "handler": Reason.NO_HANDLER,
+    "data": Reason.DATA_REFUSED,
 }
 
 
@@ -128,7 +140,12 @@ def explain_waiting(scripts: Scripts, queues: Sequence[QueueInfo], workers: Sequ
         groups = [row[1:] for row in rows if text(row[0]) == queue.name]
         for reason, name, count in _of_queue(queue, groups, workers, now):
             found[reason, name] += count
-    counted = [Waiting(reason=reason, name=name, count=count) for (reason, name), count in found.items() if count > 0]
+    details = {text(name): text(why) for _, _, name, _, why in rows if why}
+    counted = [
+        Waiting(reason=reason, name=name, count=count, detail=details.get(name, ""))
+        for (reason, name), count in found.items()
+        if count > 0
+    ]
     return sorted(counted, key=lambda each: -each.count)
 
 
@@ -145,7 +162,7 @@ def _of_queue(
         return
     yield reason, queue.name if reason is Reason.QUEUE_EXECUTORS else "", queue.pending - queue.throttled
     left = queue.throttled
-    for what, name, count in groups:
+    for what, name, count, _ in groups:
         group = _GROUPS[text(what)]
         named = {Reason.TENANT_TURN: queue.name, Reason.NO_FREE_EXECUTOR: ""}.get(group, text(name))
         # Read later than the counts of the queues: tasks may have come since.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import threading
@@ -50,6 +51,8 @@ from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.stores.unarchived import Unarchived
 from taskqueue.shared.stores.workers import Workers
+from taskqueue.shared.submission.refusals import Refusal
+from taskqueue.shared.submission.type_cache import TypeCache
 from taskqueue.worker.housekeeping.alert_channels import Channel, channels_of
 from taskqueue.worker.housekeeping.jobs.alerts import Alerts
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
@@ -438,10 +441,22 @@ def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: thr
     while not stop.is_set():
         try:
             log.info("schedules of the file: %s", schedule_store.declare(schedules))
+            for text in refused_by_types(schedules, TypeCache(TaskTypes(schedule_store.scripts.redis))):
+                log.warning("%s", text)
             return
         except StoreUnavailable as error:
             log.warning("the schedules of the file cannot be stored yet: %s", error)
             stop.wait(1)
+
+
+def refused_by_types(schedules: Sequence[Schedule], types: TypeCache) -> Iterator[str]:
+    """Yields which schedules have data that no known version of their type accepts: their tasks become dead letters."""
+    for each in schedules:
+        try:
+            if types.get(each.type):
+                types.check(each.type, json.loads(each.data))
+        except Refusal as refusal:
+            yield f"schedule {each.name}: no version of {each.type} accepts its data: {refusal.detail}"
 
 
 class _Info(Collector):

@@ -6,19 +6,28 @@ import itertools
 import json
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
 
+from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.doctor.findings import Level
+from taskqueue.shared.doctor.system import check
+from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.domain.task import TaskDetail, TaskState
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting
+from taskqueue.shared.stores.waiting import Reason, explain_waiting
 from taskqueue.shared.stores.workers import WorkerInfo
+from taskqueue.shared.submission.type_cache import TypeCache
+from taskqueue.worker.housekeeping.main import refused_by_types
 from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
+from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 from tests.support.limiting import submit
@@ -49,14 +58,15 @@ def test_each_task_runs_on_a_worker_that_has_its_type(system: System) -> None:
 def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
     for module in (BEFORE, BEFORE, AFTER):
         system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
-    slowest = 0.0
+    waited = []
     for _ in range(20):
         wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 6, "both lanes of all are idle")
         began = time.monotonic()
         # Two at once: the first goes straight to an idle worker, the second through the queue.
         details(system, system.submit_many([("coming", OLD), ("coming", OLD)]))
-        slowest = max(slowest, time.monotonic() - began)
-    assert slowest < 2, "a worker that nobody wakes looks after four seconds"
+        waited.append(time.monotonic() - began)
+    assert sorted(waited)[10] < 2, "a worker that nobody wakes looks after four seconds"
+    judge("until an idle worker with the type has run two tasks", max(waited), 2)
 
 
 def test_a_type_without_a_live_worker_waits_and_blocks_no_others(system: System) -> None:
@@ -194,6 +204,46 @@ def test_a_task_whose_last_taker_is_gone_fails_with_what_was_said(store: Store) 
     assert found.error is not None
     assert f"not for {VERSION['after']}" in found.error.message
     assert maintenance.refused(store.scripts, 10) == 0
+
+
+def test_the_reason_of_a_refusal_is_named_wherever_waiting_is(store: Store) -> None:
+    announce(store, "old", SHIP["before"])
+    announce(store, "new", SHIP["after"])
+    tasks = submit(store, "ship", 3)
+    submit(store, "unheard-of")
+    assert claim(store, "new") == tasks
+    for task in tasks:
+        refuse(store, task, VERSION["after"])
+    store.redis.zrem(keys.WORKERS, "old")
+    about: dict[str, Any] = {"host": "h", "pid": 1, "version": "1", "executors": 1, "started_at": datetime.now(UTC)}
+    workers = [WorkerInfo(name="new", queues=("normal",), **about)]
+    found = {each.reason: each for each in explain_waiting(store.scripts, store.queues.overview(), workers)}
+    assert found[Reason.DATA_REFUSED].count == 3
+    assert (
+        found[Reason.DATA_REFUSED].text
+        == f"no live version of ship accepts their data (version {VERSION['after']}: not for {VERSION['after']})"
+    )
+    assert found[Reason.NO_HANDLER].name == "unheard-of"
+    assert found[Reason.DATA_REFUSED].reason.blocks
+    store.clock.advance(timedelta(seconds=61))
+    announce(store, "new", SHIP["after"])
+    assert maintenance.refused(store.scripts, 10) == 3
+    [refused] = [each for each in check(store.redis, Settings()) if each.check == "refused data"]
+    assert refused.level is Level.WARNING
+    assert "3 of ship (no live version of its type takes its data: version" in refused.seen
+
+
+def test_a_schedule_whose_data_no_version_takes_is_named(store: Store) -> None:
+    known = TaskType(name="ship", schema={"type": "object", "required": ["order"]})
+    announce(store, "new", known)
+    schedules = [
+        Schedule(name="old", type="ship", queue="normal", interval=60, data="{}"),
+        Schedule(name="new", type="ship", queue="normal", interval=60, data='{"order": 1}'),
+        Schedule(name="later", type="not-there-yet", queue="normal", interval=60),
+    ]
+    [text_] = refused_by_types(schedules, TypeCache(TaskTypes(store.redis)))
+    assert text_.startswith("schedule old: no version of ship accepts its data: ")
+    assert "order" in text_
 
 
 def test_an_outage_of_redis_makes_no_refusal_final(store: Store) -> None:
