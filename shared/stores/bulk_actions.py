@@ -29,7 +29,7 @@ from taskqueue.shared.redis.client import text, translated
 from taskqueue.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from taskqueue.shared.redis.scripts import Argument, Scripts
     from taskqueue.shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
@@ -468,7 +468,7 @@ class BulkActions:
                 data = amend([text(each) for each in self._step(action, most, fencing_token, "", "1")[1]], action.patch)
             most = max(1, len(data))
         with translated(), self._replaying(action, most, fencing_token) as cause:
-            what, handled = self._step(action, most, fencing_token, cause, "", data)
+            what, handled = self._step(action, most, fencing_token, cause, "", *chain.from_iterable(data.items()))
             if what == b"stop":
                 for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES):
                     self.redis.srem(key, action.id)
@@ -476,18 +476,11 @@ class BulkActions:
         return int(handled), what == b"work"
 
     def _step(
-        self,
-        action: BulkAction,
-        most: int,
-        fencing_token: FencingToken,
-        cause: str,
-        looking: str = "",
-        data: Mapping[str, str] | None = None,
+        self, action: BulkAction, most: int, fencing_token: FencingToken, cause: str, looking: str = "", *amended: str
     ) -> tuple[bytes, Any]:
         token, kept = (fencing_token.lock, fencing_token.token), to_us(self.dead_letters.kept) // 1000
-        amended = chain.from_iterable((data or {}).items())
-        step = (action.id, most, EXAMINED, *token, cause, looking, kept)
-        what, handled = self.scripts.call("bulk_step", *step, *amended)
+        step: tuple[Argument, ...] = (action.id, most, EXAMINED, *token, cause, looking, kept, *amended)
+        what, handled = self.scripts.call("bulk_step", *step)
         return what, handled
 
     def _replaying(self, action: BulkAction, most: int, fencing_token: FencingToken) -> AbstractContextManager[str]:
