@@ -20,7 +20,7 @@ def words(*before: str) -> list[str]:
 @pytest.mark.parametrize(
     ("before", "found"),
     [
-        (["wor"], ["worker"]),
+        (["wor"], ["workers", "worker"]),
         (["--json", "sub"], ["submit"]),
         (["--timeout", "3", "sub"], ["submit"]),
         (["queues", ""], ["list", "pause", "resume", "empty", "move-foreign"]),
@@ -35,7 +35,7 @@ def words(*before: str) -> list[str]:
         (["keys", "create", "shop", "submit", "re"], ["read"]),
         (["no-such-command", ""], []),
         (["show", ""], []),
-        (["--no-such-option", "work"], ["worker"]),
+        (["--no-such-option", "work"], ["workers", "worker"]),
     ],
 )
 def test_what_may_follow(before: list[str], found: list[str]) -> None:
@@ -51,7 +51,7 @@ def test_every_command_is_listed_with_its_meaning() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("taskqueue wor", ["worker"]),
+        ("taskqueue wor", ["workers", "worker"]),
         (".venv/bin/taskqueue list --status comp", ["completed"]),
         ("taskqueue completion ", ["bash", "zsh", "fish"]),
         ("taskqueue submit process 'to be", []),
