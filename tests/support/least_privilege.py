@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 from taskqueue.shared.config.redis_address import completed
 from taskqueue.shared.local.data_folder import write_secret
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary, choose_server
 from tests.support.harness import free_port
 
 USER = "taskqueue"
@@ -26,7 +27,12 @@ def rules(name: str = "redis-acl.conf") -> list[str]:
 
 def rules_with_prefix(prefix: str, name: str = "redis-acl.conf") -> list[str]:
     """The list for a system whose keys have this prefix."""
-    return [f"{rule[0]}{prefix}:{rule[1:]}" if prefix and rule[0] in "~&" else rule for rule in rules(name)]
+    return [re.sub("[~&]", rf"\g<0>{prefix}:", rule) if prefix else rule for rule in rules(name)]
+
+
+def rules_of_6_2(rules: Sequence[str]) -> list[str]:
+    """The same for Redis 6.2, which has no keys to read only and no selectors."""
+    return [re.sub("%[RW]~", "~", rule).strip("()") for rule in rules]
 
 
 def guarded_server(
@@ -39,13 +45,16 @@ def guarded_server(
 ) -> EmbeddedRedis:
     """A server with an administrator, whose address is `url`, and those users; `granted` instead of the list."""
     file = folder / "users.acl"
+    submitter = rules_with_prefix(prefix, "redis-acl-submit.conf")
+    if (binary or choose_server()).version < (7, 0):
+        submitter = rules_of_6_2(submitter)
     options = {"aclfile": str(file)}
     server = kind(data_dir=folder, port=free_port(), options=options, server=binary)
     server.folder.create()
     people = (
         f"user default on >{server.folder.password()} ~* &* +@all",
         f"user {USER} on #{_digest(PASSWORD)} {' '.join(granted or rules_with_prefix(prefix))}",
-        f"user {SUBMITTER} on #{_digest(PASSWORD)} {' '.join(rules_with_prefix(prefix, 'redis-acl-submit.conf'))}",
+        f"user {SUBMITTER} on #{_digest(PASSWORD)} {' '.join(submitter)}",
     )
     write_secret(file, "\n".join(people) + "\n")
     return server

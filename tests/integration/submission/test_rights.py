@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.linker import source
 from tests.support import one_slot
@@ -17,7 +18,7 @@ from tests.support.least_privilege import rules
 
 SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "name_look", "cancel", "types_read", "audit")
 RULES = rules("redis-acl-submit.conf")
-PATTERNS = [rule[1:] for rule in RULES if rule.startswith("~")]
+PATTERNS = [rule.rpartition("~")[2].rstrip(")") for rule in RULES if "~" in rule]
 FOREIGN = f"{one_slot.PREFIX}another:key"
 """A key of another system, in the slot that a node has."""
 OUTSIDE = (
@@ -49,6 +50,39 @@ def test_anything_else_is_refused(redis_client: Redis, submitter_url: str, comma
         client.execute_command(*command)
     assert "permission" in str(refused.value).lower() or "can't" in str(refused.value)
     assert redis_client.get(FOREIGN) == b"theirs"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("SET", keys.FORMAT, "99"),
+        ("DEL", keys.FORMAT),
+        ("DEL", keys.PAUSED),
+        ("HDEL", keys.PAUSED, "normal"),
+        ("HSET", keys.PAUSED, "normal", "{}"),
+        ("DEL", keys.LIMITS),
+        ("HSET", keys.LIMITS, "type:process", "{}"),
+        ("UNLINK", keys.WORKERS),
+        ("ZADD", keys.WORKERS, "1", "ghost"),
+        ("EXPIRE", keys.WORKERS, "1"),
+        ("DEL", keys.TYPE_VERSIONS),
+        ("SET", keys.type_set("x"), "1"),
+        ("DEL", keys.HISTORY),
+        ("DEL", keys.AUDIT),
+        ("EXPIRE", keys.AUDIT, "1"),
+        ("XREVRANGE", keys.AUDIT, "+", "-"),
+        ("EVAL", f"return redis.call('DEL', '{keys.AUDIT}')", "0"),
+        ("EVAL", f"return redis.call('SET', '{keys.FORMAT}', '99')", "0"),
+    ],
+    ids=lambda command: " ".join(command)[:40],
+)
+def test_what_a_submission_only_reads_cannot_be_changed(
+    redis_client: Redis, redis_server: EmbeddedRedis, submitter_url: str, command: tuple[str, ...]
+) -> None:
+    if redis_server.server.version < (7, 0, 0):
+        pytest.skip("Redis 6.2 has no keys to read only")
+    with connect(submitter_url) as client, pytest.raises(ResponseError, match=r"(?i)permission|can't"):
+        client.execute_command(*command)
 
 
 def test_every_key_and_command_of_its_scripts_is_on_the_list() -> None:
