@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast, overload
 from pydantic import TypeAdapter, ValidationError
 
 from taskqueue.shared.domain.clock import instant_us
+from taskqueue.shared.domain.json_schema import SchemaWriter
 from taskqueue.shared.domain.step import SIGNAL, SIGNAL_NAME, Step, StepKind
 from taskqueue.worker.durable.replay import Replay
 from taskqueue.worker.durable.sleeping import check_length, suspension
@@ -75,7 +76,7 @@ class _Wait:
         self.step = f"{SIGNAL}{signal}"
         self.length_us = check_length(replay, f"wait_for({signal!r})", length or replay.longest_sleep)
         self.adapter = TypeAdapter(data_type)
-        self.schema = self.adapter.json_schema() or None
+        self.schema = self.adapter.json_schema(schema_generator=SchemaWriter) or None
 
     def result(self) -> Any:
         """Returns the data of the signal. Raises as `wait_for`."""

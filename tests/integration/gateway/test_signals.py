@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from taskqueue.shared.domain.step import StepKind, encode_step, with_schema
+from taskqueue.shared.stores.steps import RedisSteps
 from tests.integration.gateway.driving import Gateway, problem
+from tests.support.keys import keys
 
 
 def send(gateway: Gateway, task_id: str, name: str = "approval", **body: Any) -> Any:
@@ -51,3 +54,28 @@ def test_a_name_that_cannot_be_one_is_refused(gateway: Gateway, name: str) -> No
 
 def test_an_unknown_member_is_refused(gateway: Gateway) -> None:
     problem(send(gateway, gateway.submit(), payload=1), 422, "invalid-request")
+
+
+def waiting(gateway: Gateway) -> str:
+    """A task that waits for a signal of a type."""
+    task = gateway.submit()
+    assert gateway.start() == [task]
+    until = gateway.scripts.now_us() + 10**9
+    schema = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
+    record = encode_step(StepKind.WAIT, b"null", attempt=1, started_us=1, ended_us=until)
+    RedisSteps(gateway.scripts, task, "token-1", most=9, most_bytes=9999).save(
+        "signal:approval", with_schema(record, schema)
+    )
+    return task
+
+
+def test_data_that_does_not_fit_is_refused_with_its_field(gateway: Gateway) -> None:
+    task = waiting(gateway)
+    before = gateway.redis.dump(keys.rq_job(task))
+    refused = problem(send(gateway, task, data={"approved": "perhaps"}), 422, "invalid-request")
+    assert [each["field"] for each in refused["errors"]] == ["data.approved"]
+    assert "send an object with approved" in problem(send(gateway, task), 422, "invalid-request")["detail"]
+    assert gateway.redis.dump(keys.rq_job(task)) == before
+    assert send(gateway, task, data={"approved": False}).status_code == 200
+    assert send(gateway, task, data={"approved": 1}, replace=True).status_code == 422
+    assert send(gateway, task, data={"approved": True}, replace=True).status_code == 200
