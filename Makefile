@@ -110,12 +110,15 @@ KILLS ?= 1000
 outbox: $(VENV)/.dev ## kill programs, relays and Redis around an outbox and check each row: make outbox KILLS=100
 	$(PY) -m tests.labs.outbox --kills $(KILLS) $(ARGS)
 
-check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, commit subjects, secrets, vulnerable dependencies
+check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, generated pages, registrations, commit subjects, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.lint_lua
+	$(PY) -m tools.reference --check
+	$(PY) -m tools.unasync --check
+	$(PY) -m pytest -q -m registration
 	$(PY) -m tools.commits
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit

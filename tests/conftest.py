@@ -26,8 +26,8 @@ settings.load_profile("patient")
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """When only those are wanted that must be alone, files without any are not imported: nothing else goes on then."""
-    if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
-        return None if "pytest.mark.alone" in collection_path.read_text() else True
+    if config.option.markexpr in ("alone", "registration") and collection_path.match("test_*.py"):
+        return None if f"pytest.mark.{config.option.markexpr}" in collection_path.read_text() else True
     return None
 
 

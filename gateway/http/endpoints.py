@@ -155,6 +155,8 @@ def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint,
     added = []
     for about, function in endpoints_of(routes):
         rule = re.sub(r"{(\w+_id)}", r"<id:\1>", about.path).replace("{name}", "<name:name>")
+        if about.idempotent and not (about.body and hasattr(routes, "replay")):
+            raise ValueError(f"{rule} is idempotent: it needs a body, and {type(routes).__name__} a method replay")
         view = _View(about, function, guards)
         app.add_url_rule(rule, f"{about.method} {about.path}", view, methods=[about.method])
         added.append((about, function.__doc__ or ""))

@@ -35,7 +35,9 @@ def hints(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if prefix is None:
             continue
         ours = name.removeprefix(prefix)
-        known = f"set {ours}" if ours.lower() in Settings.model_fields else "the README lists all settings"
+        known = (
+            f"set {ours}" if ours.lower() in Settings.model_fields else "docs/reference/settings.md lists all settings"
+        )
         yield name, _OURS.get(name, known)
 
 

@@ -37,6 +37,7 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.FAILURE_GROUP_OF,
                 keys.HISTORY,
                 keys.PAUSED,
+                keys.QUEUE_CREATORS,
                 keys.PERSONAL_KEYS,
                 keys.RECOVERY_CURSOR,
                 keys.TYPES_OF,

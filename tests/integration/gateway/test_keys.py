@@ -136,6 +136,7 @@ def ask(http: FlaskClient, route: str, headers: dict[str, str]) -> TestResponse:
     return http.open(path, method=method, headers=headers, json={} if method != "GET" else None)
 
 
+@pytest.mark.registration
 def test_the_table_names_only_routes_that_exist() -> None:
     assert set(ROUTES) >= OPEN | SUBMIT | OPERATE | ADMIN
 
@@ -356,6 +357,7 @@ def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
     ]
 
 
+@pytest.mark.registration
 def test_every_operating_route_writes_an_audit_entry() -> None:
     in_their_script = {"DELETE /admin/locks/{name}", "POST /admin/leader/step-down"}
     modules = [import_module(f"taskqueue.gateway.routes.{each.name}") for each in pkgutil.iter_modules(routes.__path__)]

@@ -82,6 +82,7 @@ def test_the_scene_is_sound(scene: Scene, caplog: pytest.LogCaptureFixture) -> N
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.registration
 def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     ours = [kind for kind in KINDS.values() if kind.parameter is None and kind.name not in NOT_OURS_TO_MEND]
     single = {getattr(keys, kind.name): kind.type for kind in ours}

@@ -46,6 +46,7 @@ OUTSIDE = (
 )
 
 
+@pytest.mark.registration
 def test_every_command_of_a_script_is_on_the_list() -> None:
     text = "".join(sources().values())
     used = {name.lower() for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}

@@ -902,6 +902,7 @@ def test_every_script_compiles_with_care_too(store: Store) -> None:
         store.redis.script_load(with_quarantine(name, keys))
 
 
+@pytest.mark.registration
 def test_every_script_is_counted() -> None:
     assert sorted({*WORST, *FEW, "quarantine"}) == list(
         scripts()
