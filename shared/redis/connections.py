@@ -25,7 +25,7 @@ from redis.connection import (
     UnixDomainSocketConnection,
     parse_url,
 )
-from redis.exceptions import AskError, ConnectionError, OutOfMemoryError, RedisError, ResponseError
+from redis.exceptions import AskError, ConnectionError, NoPermissionError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
 from taskqueue.shared.config.redis_address import Address, read_address
@@ -157,7 +157,10 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
         if not str(error).startswith("WRONGTYPE"):
             raise
         raise ForeignFormat(schema_version.wrong_type(key)) from error
+    only_submits = str(connection.client_name or "").endswith("submission")  # its Redis user may only read the key
     if found is None:
+        if only_submits:
+            return
         try:
             connection.ask("SET", key, schema_version.FORMAT, "NX")
         except OutOfMemoryError:
@@ -166,7 +169,7 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
     verdict = schema_version.judge(found, key)
     if verdict.refusal:
         raise ForeignFormat(verdict.refusal)
-    if verdict.raise_it:
+    if verdict.raise_it and not only_submits:
         connection.ask("EVAL", schema_version.RAISE, 1, key, schema_version.FORMAT)
 
 
@@ -177,7 +180,7 @@ def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
         if found is None:
             connection.ask("SET", key, number, "NX")
             found = connection.ask("GET", key)
-    except OutOfMemoryError:
+    except (OutOfMemoryError, NoPermissionError):
         return
     stored = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
     if stored != number:
