@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -49,11 +49,6 @@ def place(traceback: TracebackType | None, runners: Collection[str] = ()) -> str
 def class_name(value: object) -> str:
     """Returns the name of its class, even if a metaclass overrides `__name__`."""
     return str(_NAME.__get__(type(value)))
-
-
-def traits(raised: TracebackType | None, message: str, runners: Collection[str]) -> Mapping[str, str]:
-    """Returns what the report of a final failure has besides the error's class and message."""
-    return {"place": place(raised, runners), "pattern": pattern(message)}
 
 
 def _function(frame: TracebackType) -> str:

@@ -25,12 +25,8 @@ from pydantic_core import SchemaValidator, to_jsonable_python
 
 CHECK = "x-pydantic"
 """The keyword: the type as pydantic describes it, with its bounds as text."""
-_BOUNDED = {
-    "decimal": Decimal,
-    "date": date,
-    "datetime": datetime,
-    "time": time,
-    "timedelta": timedelta,
+_BOUNDED: Mapping[str, Any] = {
+    **{kind.__name__.lower(): kind for kind in (Decimal, date, datetime, time, timedelta)},
     "url": str,
     "multi-host-url": str,
 }
@@ -130,33 +126,28 @@ class _Check:
 @cache
 def _formats() -> Mapping[str, Callable[[str], bool]]:
     """Returns the check of each format; loads what only those who check need."""
-    kinds: Mapping[str, Any] = {
-        "date": date,
-        "date-time": datetime,
-        "time": time,
-        "duration": timedelta,
-        "uuid": UUID,
-        **{f"uuid{version}": getattr(pydantic, f"UUID{version}") for version in (1, 3, 4, 5, 6, 7, 8)},
-        **{f"ipv{version}": getattr(ipaddress, f"IPv{version}Address") for version in (4, 6)},
-        **{f"ipv{version}network": getattr(ipaddress, f"IPv{version}Network") for version in (4, 6)},
-        **{f"ipv{version}interface": getattr(ipaddress, f"IPv{version}Interface") for version in (4, 6)},
-        "ipvanyaddress": pydantic.IPvAnyAddress,
-        "ipvanynetwork": pydantic.IPvAnyNetwork,
-        "ipvanyinterface": pydantic.IPvAnyInterface,
-        "uri": pydantic.AnyUrl,
-        "base64": pydantic.Base64Bytes,
-        "base64url": pydantic.Base64UrlBytes,
-        "fraction": Fraction,
-        "zoneinfo": ZoneInfo,
-        "regex": re.Pattern,
+    addresses = [getattr(ipaddress, f"IPv{n}{kind}") for n in (4, 6) for kind in ("Address", "Network", "Interface")]
+    own = [
+        "AnyUrl",
+        "Base64Bytes",
+        "Base64UrlBytes",
+        *(f"IPvAny{kind}" for kind in ("Address", "Network", "Interface")),
+    ]
+    own += [f"UUID{version}" for version in (1, 3, 4, 5, 6, 7, 8)]
+    named: dict[str, Any] = {
         "decimal": Decimal,
+        "fraction": Fraction,
         "json": pydantic.Json,
         "int": int,
         "float": float,
         "bool": bool,
-        "email": pydantic.constr(pattern="^.*[^@]@[^@]+$"),
     }
-    return {name: _check_of(kind) for name, kind in kinds.items()}
+    named["email"] = pydantic.constr(pattern="^.*[^@]@[^@]+$")  # whatever the package that pydantic needs for it says
+    for kind in (date, datetime, time, timedelta, UUID, ZoneInfo, re.Pattern, *addresses):
+        named[TypeAdapter(kind).json_schema()["format"]] = kind
+    for name in own:
+        named[TypeAdapter(getattr(pydantic, name)).json_schema()["format"]] = getattr(pydantic, name)
+    return {name: _check_of(kind) for name, kind in named.items()}
 
 
 def _check_of(kind: Any) -> Callable[[str], bool]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
-from inspect import currentframe
+from inspect import currentframe, iscoroutinefunction, unwrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskqueue.shared.domain.clock import monotonic_us
@@ -76,14 +76,15 @@ class Replay:
         self.longest_sleep = longest_sleep
         self.attempt = attempt
         self.handler = handler
-        self.is_async = handler.is_async
+        function = unwrap(handler.function)  # a plain decorator may hide a coroutine function
+        self.is_async = iscoroutinefunction(function)
         self._lock = threading.Lock()
         self._names: set[str] = set()
         self._records: dict[str, bytes] | None = None
         self._clock_offset_us = 0
         self._chunks = 0
         self._is_full = False
-        self._code = getattr(handler.function, "__code__", None)
+        self._code = getattr(function, "__code__", None)
         self._ahead: set[str] = set()
         """Stored steps in order that this attempt has not come to."""
         self._places: set[int] = set()

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from taskqueue.shared.domain.failure_fingerprint import class_name
 from taskqueue.worker.executors.recorder import Recorder
 from taskqueue.worker.handlers.context import current
 from taskqueue.worker.handlers.errors import describe
@@ -46,8 +47,6 @@ class LogCapture(logging.Handler):
 def _said(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:
-        try:
-            return f"(a log line that cannot be formatted: {record.msg!r})"
-        except Exception:
-            return f"(a log line that cannot be formatted: {describe(error)})"
+    except Exception:
+        shown = record.msg if isinstance(record.msg, str) else class_name(record.msg)
+        return f"(a log line that cannot be formatted: {shown!r})"

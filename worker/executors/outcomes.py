@@ -8,6 +8,7 @@ import logging
 import re
 import traceback
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -216,9 +217,12 @@ class Outcomes:
         self, error: BaseException, cause: BaseException, about: Mapping[str, str], may_be_dead: bool
     ) -> dict[str, str]:
         """Returns the error for the record of the task; only a dead letter needs a failure fingerprint."""
+        summary = {"type": about["type"], "message": about["message"][:300]}
+        if not may_be_dead:
+            return summary
         raised = errors.traceback_of(cause) or errors.traceback_of(error)  # in a group may be one that was only made
-        traits = failure_fingerprint.traits(raised, about["message"], self._runners) if may_be_dead else {}
-        return {"type": about["type"], "message": about["message"][:300], **traits}
+        place = failure_fingerprint.place(raised, self._runners)
+        return {**summary, "place": place, "pattern": failure_fingerprint.pattern(about["message"])}
 
     def judge(
         self,
@@ -325,7 +329,7 @@ def _jsonable(value: object) -> Any:
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"two keys of a mapping are {twice[:100]!r} in JSON")
     return found
 

@@ -44,13 +44,9 @@ def is_a(error: BaseException, classes: Iterable[type[BaseException]]) -> bool:
     return not set(classes).isdisjoint(type(error).__mro__)
 
 
-def _weight(error: BaseException) -> int:
-    return FINAL if is_a(error, (GiveUp,)) else OTHER
-
-
 def decisive(
     error: BaseException,
-    weight: Callable[[BaseException], int] = _weight,
+    weight: Callable[[BaseException], int] = lambda error: FINAL if is_a(error, (GiveUp,)) else OTHER,
     whole: Iterable[type[BaseException]] = (),
 ) -> BaseException:
     """Returns the error that decides: the error itself, or one of a group, whatever their order in it.
@@ -83,10 +79,10 @@ def leaves(error: BaseException, whole: Iterable[type[BaseException]] = ()) -> l
     while waiting:
         each = waiting.pop()
         if is_a(each, (BaseExceptionGroup,)) and not is_a(each, whole):
-            waiting += [
-                one for one in reversed(_attribute(each, BaseExceptionGroup, "exceptions")) if id(one) not in seen
-            ]
-            seen.update(map(id, waiting))  # one error can be in many groups
+            # By the descriptor, as a subclass may hide it; once, as one error can be in many groups.
+            inner = BaseExceptionGroup.__dict__["exceptions"].__get__(each)
+            waiting += [one for one in reversed(inner) if id(one) not in seen]
+            seen.update(map(id, waiting))
         else:
             found.append(each)
     return found
@@ -113,7 +109,7 @@ def describe(error: BaseException) -> str:
 
 def traceback_of(error: BaseException) -> Any:
     """Returns the traceback of an error, even if its class hides it."""
-    return _attribute(error, BaseException, "__traceback__")
+    return BaseException.__dict__["__traceback__"].__get__(error)
 
 
 def storable(text: str) -> str:
@@ -126,7 +122,3 @@ def _text(error: BaseException) -> str:
         return storable((str(error) or class_name(error))[:LONGEST_MESSAGE])
     except BaseException as broken:  # its __str__ may raise anything
         return f"(no message, its __str__ raised: {class_name(broken)})"
-
-
-def _attribute(error: BaseException, of: type[BaseException], name: str) -> Any:
-    return of.__dict__[name].__get__(error)

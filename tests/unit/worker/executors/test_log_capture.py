@@ -52,6 +52,6 @@ def test_the_traceback_of_a_logged_error_belongs_to_the_line() -> None:
 
 def test_no_line_fails_the_task_that_logs_it() -> None:
     assert captured("%d orders", "many") == "ERROR (a log line that cannot be formatted: '%d orders')"
-    assert captured(Silent()) == "ERROR (a log line that cannot be formatted: RuntimeError: no text)"
+    assert captured(Silent()) == "ERROR (a log line that cannot be formatted: 'Silent')"
     assert captured("%s", Silent()) == "ERROR (a log line that cannot be formatted: '%s')"
     assert len(captured("skipped", exc_info=(ValueError, ValueError("x" * 100_000), None))) < 5000

@@ -133,6 +133,22 @@ def test_what_calls_a_function_is_run_and_its_awaitable_awaited(function: Any, t
     assert local.result(local.submit("send", {"order": 4}).task_id) == 8
 
 
+def test_steps_are_awaited_behind_a_plain_decorator() -> None:
+    async def twice(order: int) -> int:
+        first: int = await step("a", _double, order)
+        return first
+
+    registry, local = Registry(), LocalClient([], settings=Settings())
+    task("send", registry=registry)(_plainly(twice))
+    local.handlers = registry.handlers
+    ended = local.get(local.submit("send", {"order": 4}).task_id)
+    assert (ended.result, [each.name for each in ended.steps]) == (8, ["a"])
+
+
+async def _double(order: int) -> int:
+    return order * 2
+
+
 def test_only_parameters_are_resolved() -> None:
     registry = Registry()
 
