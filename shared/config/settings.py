@@ -7,7 +7,6 @@ finds mistakes exits with status 2.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -52,12 +51,13 @@ from taskqueue.shared.config.values import (
     signing_key,
 )
 from taskqueue.shared.config.yaml_file import read_tree
+from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.limit import Limit, check_name, read_limit
 from taskqueue.shared.domain.queue_selection import QueueSelection
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.domain.url import in_url
-from taskqueue.shared.errors import NotInstalled, SettingsError
+from taskqueue.shared.errors import InvalidJSON, NotInstalled, SettingsError
 
 if TYPE_CHECKING:
     from taskqueue.shared.domain.schedule import Schedule
@@ -1000,8 +1000,8 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 def _structured(text: str) -> object:
     """Returns the list or the mapping of a JSON text, and other text as it is."""
     try:
-        return json.loads(text) if text[0] in "[{" else text
-    except ValueError:
+        return strict_json.parse(text.encode(), max_depth=64) if text[0] in "[{" else text
+    except (InvalidJSON, UnicodeEncodeError):
         return text
 
 
