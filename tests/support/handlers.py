@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -211,6 +212,54 @@ async def asynchronous(data: float) -> str:
     """A coroutine function."""
     await asyncio.sleep(data)
     return "awaited"
+
+
+class Data:
+    """What a failing handler holds."""
+
+
+held: list[weakref.ref[Data]] = []
+
+
+def _fail_with_data() -> None:
+    data = Data()
+    held.append(weakref.ref(data))
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        kept = error  # refers to this frame, which refers to it
+        raise ValueError("second") from kept
+
+
+@task("fail-plain")
+def fail_plain() -> None:
+    """Fails, and tells `is-held` what it held."""
+    _fail_with_data()
+
+
+@task("fail-threaded", threads=True)
+def fail_threaded() -> None:
+    """The same in a thread."""
+    _fail_with_data()
+
+
+@task("fail-async")
+async def fail_async() -> None:
+    """The same in a coroutine."""
+    await asyncio.sleep(0)
+    _fail_with_data()
+
+
+@task("is-held")
+def is_held() -> list[bool]:
+    """Whether the data of handlers that failed in its process are held by anything."""
+    return [each() is not None for each in held]
+
+
+@task("is-held-async")
+async def is_held_async() -> list[bool]:
+    """The same in the other kind of executor."""
+    return is_held.__wrapped__()
 
 
 @task("hang-in-thread")

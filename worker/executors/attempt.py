@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -228,6 +229,8 @@ class Attempt:
         outcome = self._outcome(result)
         if self.span is not None:
             self.span.end(outcome)
+        if isinstance(result, BaseException):
+            let_go(result)
         return outcome
 
     def _outcome(self, result: bytes | BaseException) -> EndedAttempt:
@@ -249,6 +252,17 @@ class Attempt:
         judgement = self.judgement or self._judge(result)
         version = self.attempts.version_of(self.handler) if self.handler and type(result) is InvalidData else ""
         return outcomes.failed(assignment, result, record, run_us, judgement, version)
+
+
+def let_go(error: BaseException) -> None:
+    """Empties the frames of an error and of its causes: they refer to each other, and to the data of the handler."""
+    errors: list[BaseException | None] = [error]
+    for each in errors:
+        if each is not None:
+            traceback.clear_frames(each.__traceback__)
+            each.__traceback__ = None
+            more = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+            errors += [other for other in more if not any(other is known for known in errors)]
 
 
 def traceparent_of_current_task() -> str | None:

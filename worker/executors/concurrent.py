@@ -352,6 +352,7 @@ class ConcurrentExecutor:
     def _send_end(self, running: Running, result: bytes | BaseException) -> None:
         attempt = running.attempt
         running.ended = True
+        running.result = None
         if running.timer is not None:
             running.timer.cancel()
         number = attempt.assignment.number

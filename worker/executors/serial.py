@@ -61,16 +61,23 @@ class SerialExecutor:
         own_signals.handle(TIME_LIMIT_SIGNAL, self._on_time_limit)
         own_signals.handle(CANCEL_SIGNAL, self._on_cancel)
         self.leftovers = Leftovers(self.attempts.report_leftovers, own_threads=STEP_THREADS)
-        for clock_offset_us, assignment in self._assignments():
-            failpoint("executor.begin")
-            self.attempt = attempt = Attempt(self.attempts, assignment, clock_offset_us)
-            # A context of its own: context variables of a handler reach no other task.
-            outcome = copy_context().run(self._run, attempt)
-            failpoint("executor.done")
-            self._send((ipc.OUTCOME, *outcome))
-            failpoint("executor.sent")
-            if not self._fit(attempt.name, outcome.run_us):
+        for item in self._assignments():
+            fit = self._run_and_send(*item)
+            del item  # an idle executor keeps no data of a task
+            if not fit:
                 return
+
+    def _run_and_send(self, clock_offset_us: int, assignment: Assignment) -> bool:
+        """Runs one task; returns whether this process can run another."""
+        failpoint("executor.begin")
+        self.attempt = attempt = Attempt(self.attempts, assignment, clock_offset_us)
+        # A context of its own: context variables of a handler reach no other task.
+        outcome = copy_context().run(self._run, attempt)
+        failpoint("executor.done")
+        self._send((ipc.OUTCOME, *outcome))
+        failpoint("executor.sent")
+        self.attempt = None
+        return self._fit(attempt.name, outcome.run_us)
 
     def _fit(self, handler: str, run_us: int) -> bool:
         """Returns whether this process can run another task; else the worker gets the reason and replaces it."""
@@ -99,6 +106,7 @@ class SerialExecutor:
                     if item[1].number == number:
                         break
                 yield item
+                del item
 
     # --- one attempt ---
 

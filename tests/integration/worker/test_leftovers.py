@@ -157,3 +157,13 @@ def test_an_executor_with_a_call_that_outlives_its_attempt_is_replaced(system: S
     assert [attempt.outcome for attempt in left.attempts] == [Outcome.TIMED_OUT]
     wait_until(partial(_is_gone, system, worker, before), "the executor is replaced")
     assert system.ended(system.submit("async", "0")).result == "awaited"
+
+
+@pytest.mark.parametrize(
+    ("fails", "asks"), [("plain", "is-held"), ("threaded", "is-held-async"), ("async", "is-held-async")]
+)
+def test_the_data_of_a_failed_attempt_are_gone(system: System, fails: str, asks: str) -> None:
+    system.start_worker(WORKER_EXECUTORS="1", MAX_RETRIES="0")
+    for _ in range(2):
+        assert system.ended(system.submit(f"fail-{fails}", "{}")).summary.state is TaskState.FAILED
+    assert system.ended(system.submit(asks, "{}")).result == [False, False]
