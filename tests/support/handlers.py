@@ -29,6 +29,8 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +262,23 @@ def is_held() -> list[bool]:
 async def is_held_async() -> list[bool]:
     """The same in the other kind of executor."""
     return is_held.__wrapped__()
+
+
+@cache
+def _pool() -> Pool:
+    return multiprocessing.Pool(2)
+
+
+@task("pooled", timeout=20)
+def pooled(numbers: list[int]) -> list[int]:
+    """Uses a pool of processes that this module keeps; its threads start processes that are killed again."""
+    return _pool().map(abs, numbers)
+
+
+@task("pooled-threaded", threads=True, timeout=20)
+def pooled_threaded(numbers: list[int]) -> list[int]:
+    """The same in a thread."""
+    return _pool().map(abs, numbers)
 
 
 @task("hang-in-thread")

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Collection
+from multiprocessing import forkserver, resource_tracker
 
 from taskqueue.worker.executors.process_tree import descendants, name_of
 
@@ -27,6 +32,8 @@ class Children:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._stay = set(descendants(os.getpid()))
+        self.missed = False
+        """Whether later tasks can miss what was ended: a pool stands for it, or it is started again."""
 
     def end_new(self) -> list[str]:
         """Kills and reaps all that were started since; returns their names."""
@@ -34,7 +41,9 @@ class Children:
             return []
         ended: dict[int, str] = {}
         until = time.monotonic() + _END_WITHIN
-        while (new := descendants(os.getpid(), without=self._stay)) and time.monotonic() < until:
+        stay = self._stay | {resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]  # noqa: SLF001
+        while (new := descendants(os.getpid(), without=stay)) and time.monotonic() < until:
+            self.missed = self.missed or _are_kept(new)
             for pid in new:
                 if pid not in ended:
                     ended[pid] = name_of(pid)
@@ -44,7 +53,17 @@ class Children:
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
         self._stay |= set(new)  # what cannot be ended must not delay later tasks
+        self.missed = self.missed or bool(new)
         return [name for name in ended.values() if name]
+
+
+def _are_kept(pids: Collection[int]) -> bool:
+    """Returns whether an object stands for one of these processes that is more than a left child."""
+    programs = [each for each in gc.get_referrers(subprocess.Popen) if isinstance(each, subprocess.Popen)]
+    dropped = subprocess._active  # type: ignore[attr-defined]  # noqa: SLF001
+    kept = [forkserver._forkserver._forkserver_pid, *(each.pid for each in multiprocessing.active_children())]  # type: ignore[attr-defined]  # noqa: SLF001
+    kept += [each.pid for each in programs if each not in dropped]
+    return any(pid in pids and name_of(pid) for pid in kept if pid is not None)
 
 
 def _has_children() -> bool:

@@ -409,11 +409,13 @@ class ConcurrentExecutor:
     def _check(self) -> None:
         """Restores what handlers changed in this process, once none runs."""
         self._idle_check = None
-        if self.running or not self._unchecked:
+        if self.running or self._begun or not self._unchecked:
             return
         names = " or ".join(sorted(self._unchecked)[:10])
         self._unchecked.clear()
-        self.leftovers.fit_after(names, 1_000_000)
+        if not self.leftovers.fit_after(names, 1_000_000):
+            self._listening = True  # begins no more tasks: the worker takes them back
+            self.loop.remove_reader(self.ends.start_tokens)
 
     # --- interruption ---
 

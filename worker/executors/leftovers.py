@@ -17,7 +17,7 @@ checks earlier."""
 THOROUGH_US = 1000
 """The same for the thorough check, which takes ten."""
 RARE_US = 20_000
-"""The same for the state of the interpreter, which takes eighty."""
+"""The same for the state of the interpreter, which takes sixty: the most that short attempts run before it."""
 _MOST_REPORTED = 1000
 _MOST_NAMES = 10
 
@@ -48,7 +48,9 @@ class Leftovers:
         self._unchecked[handler] = None
         if self._ran_quick_us < QUICK_US:
             return True
-        return self._fit_quickly() and (self._ran_us < THOROUGH_US or self._fit_thoroughly())
+        if not self._fit_quickly():
+            return False
+        return self._ran_us < THOROUGH_US or self._fit_thoroughly(and_rarely=run_us >= THOROUGH_US)
 
     def fit_when_idle(self) -> bool:
         """Returns the same after the deferred checks."""
@@ -67,7 +69,8 @@ class Leftovers:
         self._ran_rare_us += self._ran_us
         self._ran_us = 0
         self._look_at_threads(handlers)
-        self._end_children(handlers)
+        if not self._end_children(handlers):
+            return False
         changes = self._state.slow.restore()
         if and_rarely or self._ran_rare_us >= RARE_US:
             self._ran_rare_us = 0
@@ -100,11 +103,13 @@ class Leftovers:
     def _is_own(self, thread: threading.Thread) -> bool:
         return self._own_threads is not None and thread.name.startswith(self._own_threads)
 
-    def _end_children(self, handlers: str) -> None:
-        ended = self._children.end_new()
-        if ended and self._is_new(handlers, "processes"):
+    def _end_children(self, handlers: str) -> bool:
+        """Ends processes that were left; returns whether another task can run then."""
+        ended, missed = self._children.end_new(), self._children.missed
+        if missed or (ended and self._is_new(handlers, "processes")):
             names = ", ".join(ended[:_MOST_NAMES])
-            self._report(handlers, f"processes (killed): {names}", logging.WARNING, False)
+            self._report(handlers, f"processes (killed): {names}", logging.WARNING, missed)
+        return not missed
 
     def _is_new(self, handler: str, what: str) -> bool:
         """Returns whether this was not reported before, so that a handler cannot flood the log."""

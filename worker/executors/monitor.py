@@ -156,8 +156,11 @@ class ExecutorMonitor:
         """Logs what a handler left behind, and replaces an executor that ends for it; no other task has begun there."""
         log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
         if ends:
+            not_begun = executor.take_back()
             self.pool.replace(executor)
-            for claimed in executor.take_back():
+            if not executor.assigned:
+                executor.retire()  # it begins none that it gets now
+            for claimed in not_begun:
                 self._reassign(claimed)
             self.check_soon()
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -167,3 +168,13 @@ def test_the_data_of_a_failed_attempt_are_gone(system: System, fails: str, asks:
     for _ in range(2):
         assert system.ended(system.submit(f"fail-{fails}", "{}")).summary.state is TaskState.FAILED
     assert system.ended(system.submit(asks, "{}")).result == [False, False]
+
+
+@pytest.mark.parametrize("kind", ["pooled", "pooled-threaded"])
+def test_a_pool_of_processes_that_a_module_keeps_fails_no_later_task(system: System, kind: str) -> None:
+    system.start_worker(WORKER_EXECUTORS="1", MAX_RETRIES="0", LEASE_TIME="60")
+    for number in range(3):
+        ended = system.ended(system.submit(kind, json.dumps({"numbers": [-number, 7]})))
+        assert ended.result == [number, 7], ended.attempts
+        time.sleep(0.05)  # idle, so that the executor looks for processes
+    assert '"replaced": true' in system.logs()

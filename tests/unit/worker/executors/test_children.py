@@ -8,7 +8,8 @@ import sys
 from tests.support.harness import ROOT
 
 CODE = """
-import os, subprocess, sys, time
+import multiprocessing, os, subprocess, sys, time
+from multiprocessing import shared_memory
 from taskqueue.worker.executors.children import Children
 
 stays = subprocess.Popen(["sleep", "600"])
@@ -24,8 +25,17 @@ if os.fork() == 0:  # a daemon: its parent ends at once, and it has a session of
     os._exit(0)
 daemon = int(os.read(reader, 20))
 ended = children.end_new()
+assert children.missed, "an object stands for the direct one"
 assert sorted(ended)[-1] == "sleep" and len(ended) >= 2, ended
 assert children.end_new() == []
+subprocess.Popen(["sleep", "603"])
+children.missed = False
+assert children.end_new() == ["sleep"] and not children.missed, "no object stands for it"
+kept = multiprocessing.Process(target=time.sleep, args=(604,))
+kept.start()
+assert children.end_new() and children.missed
+shared_memory.SharedMemory(create=True, size=1).unlink()
+assert children.end_new() == [], "Python's own tracker stays"
 itself = subprocess.Popen(["true"])
 os.waitid(os.P_PID, itself.pid, os.WEXITED | os.WNOWAIT)
 assert children.end_new() == [], "it was not ended by us"
