@@ -164,6 +164,7 @@ class Heartbeat:
             serial_slots=holdings.slots[SERIAL],
             serial_active=holdings.busy[SERIAL],
             started_at=self.started_at,
+            reason=self.engine.pool.trouble,
             state="draining" if self.engine.draining_until else "busy" if running else "idle",
             held=holdings.held,
             completed=metrics.total(TaskState.COMPLETED),

@@ -220,8 +220,10 @@ def _metrics_server(
         return Check(not troubles, {"worker": name, "troubles": troubles})
 
     def ready() -> Check:
-        well = engine.pool.ready and any(each.published for each in heartbeats) and engine.reaches_redis
-        state = "draining" if engine.draining_until else "ready" if well else "starting or without Redis"
+        trouble = engine.pool.trouble
+        well = engine.pool.ready and any(each.published for each in heartbeats) and engine.reaches_redis and not trouble
+        waiting = trouble or "starting or without Redis"
+        state = "draining" if engine.draining_until else "ready" if well else waiting
         return Check(well and not engine.draining_until, {"worker": name, "state": state})
 
     try:

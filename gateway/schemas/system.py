@@ -86,7 +86,7 @@ class WorkerView(View):
     state: str = Field(
         description="idle, busy or draining; silent: missed two heartbeats; lost: its leases have ended."
     )
-    reason: str | None = Field(description="Why it is silent or lost; else null.")
+    reason: str | None = Field(description="Why it is silent or lost, or cannot run tasks of one kind; else null.")
     host: str
     pid: int
     version: str

@@ -139,14 +139,16 @@ def _workers(
 
 
 def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:
-    """Returns a finding when no worker takes from some of these queues."""
+    """Returns findings when workers cannot run their tasks, or none takes from some of these queues."""
+    advice = "mend what its log names; it tries again by itself"
+    stuck = [doubtful("workers", f"worker {each.name}: {each.reason}", advice) for each in workers if each.reason]
     serving = [each for each in workers if each.state != "draining"]
     forgotten = [queue for queue in queues if not any(each.takes(queue) for each in serving)]
     if not forgotten:
-        return []
+        return stuck
     shown = ", ".join(forgotten[:5]) + (f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else "")
     advice = "start one without WORKER_QUEUES, or with these queues or a pattern for them in it"
-    return [doubtful("queues", f"no worker takes from {shown}", advice)]
+    return [*stuck, doubtful("queues", f"no worker takes from {shown}", advice)]
 
 
 def _types(redis: Redis) -> Finding:

@@ -99,7 +99,7 @@ class WorkerInfo:
     """The queues of RQ_QUEUES; None for a worker of an earlier version, which does not say."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
-    """Why it is silent or lost."""
+    """Why it is silent or lost, or cannot run tasks of one kind."""
 
     @property
     def usage(self) -> str:
@@ -149,12 +149,11 @@ class Workers:
 
     def announce(self, info: WorkerInfo, types: str = NO_TYPES) -> bool:
         """Records a heartbeat, even in a full Redis; returns False when Redis lacks the set of types."""
-        record = {name: value for name, value in asdict(info).items() if name != "reason"}
         return announce(
             self.scripts,
             info.name,
             LIFE,
-            json.dumps(record, default=_plain),
+            json.dumps(asdict(info), default=_plain),
             info.running[0].id if info.running else "",
             json.dumps(_names(info)),
             json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),

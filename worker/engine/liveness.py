@@ -29,7 +29,7 @@ class Liveness:
         self.announced_at = now
         """Last heartbeat that was stored, or failed because Redis was unreachable."""
         self.manned_at = now
-        """Last time an executor was up."""
+        """Last time an executor of each kind was up."""
 
     def troubles(self) -> list[str]:
         """Returns what has not happened for too long, in words; empty when the worker is live."""
@@ -38,6 +38,6 @@ class Liveness:
             (now - self.passed_at, STILL, "its loop has not run"),
             (now - self.talked_at, self.talk_within, "it has not claimed, reported or extended anything"),
             (now - self.announced_at, STILL, "it has sent no heartbeat"),
-            (now - self.manned_at, SLOW_START, "no executor has been up"),
+            (now - self.manned_at, SLOW_START, "no executor, or none of one kind, has been up"),
         )
         return [f"{what} for {silent:.0f} s" for silent, most, what in signs if silent > most]

@@ -33,6 +33,7 @@ from taskqueue.worker.engine.link import Due, PartitionLink, PartitionOrder
 from taskqueue.worker.engine.liveness import Liveness
 from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH
 from taskqueue.worker.engine.redis_session import Report, SyncResult
+from taskqueue.worker.executors import ipc
 from taskqueue.worker.executors.monitor import ExecutorMonitor
 from taskqueue.worker.executors.pool import ExecutorPool
 from taskqueue.worker.metrics import WorkerMetrics
@@ -206,9 +207,11 @@ class Engine:
         ready = self.lanes.ready()
         busy = bool(ready) or any(executor.assigned or not executor.ready for executor in self.pool)
         self._next_tick = now + (TICK if busy else IDLE_TICK)
-        if self.pool.ready:
+        concurrent = self.pool.concurrent_wanted and self.settings.concurrent_executors > 0
+        wanted = {ipc.SERIAL, ipc.CONCURRENT} if concurrent else {ipc.SERIAL}
+        if wanted <= {executor.kind for executor in self.pool if executor.ready}:
             self.liveness.manned_at = now
-        else:
+        if not self.pool.ready:
             self.liveness.talked_at = now
         self.monitor.check(now)
         self.failure_log.summarize(now)

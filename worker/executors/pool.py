@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import resource
 import selectors
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from taskqueue.shared.config.settings import Settings
@@ -22,6 +25,8 @@ log = logging.getLogger(__name__)
 _START_TRIES = 3
 RELOAD_GRACE = 2.0
 """Seconds for which tasks may continue in executors with the handlers of before a reload."""
+_LONGEST_PAUSE = 5.0
+"""Seconds until the next try after several executors of a kind have failed to start."""
 _NO_ROOM = 2.0
 """Seconds until the next try after the system ran out of files or processes."""
 
@@ -62,8 +67,10 @@ class ExecutorPool:
         self.generation = 0
         """The number of reloads; an executor of a lower generation has earlier handlers."""
         self._reload_due = False
-        self._failed_starts = 0
-        self._not_before = 0.0
+        self._failed_starts = Counter[str]()
+        """Starts that failed in a row, of each kind."""
+        self._not_before = dict.fromkeys((ipc.SERIAL, ipc.CONCURRENT), 0.0)
+        self._no_room = ""
 
     def __iter__(self) -> Iterator[ExecutorProcess]:
         return iter(self.members)
@@ -73,13 +80,26 @@ class ExecutorPool:
         """Returns whether any executor can take a task."""
         return any(member.ready for member in self.members)
 
+    @property
+    def trouble(self) -> str | None:
+        """Returns why tasks cannot run here, or those of one kind."""
+        if self._no_room:
+            return f"it cannot start executors: {self._no_room}"
+        for kind, failed in self._failed_starts.items():
+            if failed >= _START_TRIES and not self._has_ready(kind):
+                return f"its {kind} executors end before they are ready: its log has the reason"
+        return None
+
+    def _has_ready(self, kind: str) -> bool:
+        return any(member.ready and member.kind == kind for member in list(self.members))
+
     def reload(self) -> None:
         """Replaces the executors, once one is ready that has loaded the handlers anew; may be called from a signal."""
         self._reload_due = True
 
     def spawn_missing(self) -> None:
         """Starts missing executors; retries a little later when the system has no resources."""
-        if not self.spawning or (time.monotonic() < self._not_before and not self._reload_due):
+        if not self.spawning:
             return
         try:
             if self._reload_due:
@@ -88,20 +108,30 @@ class ExecutorPool:
             if self.concurrent_wanted:
                 wanted = self.settings.concurrent_executors + int(self.isolating)
                 self._spawn(ipc.CONCURRENT, wanted, self.settings.slots)
+            self._no_room = ""
         except OSError as error:
-            self._not_before = time.monotonic() + _NO_ROOM
+            if error.errno == errno.EMFILE and not self.ready:
+                files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                raise CannotStart(
+                    f"no executor can be started: this process may open {files} files only; raise the limit "
+                    "(ulimit -n, LimitNOFILE= of systemd, ulimits of Docker)"
+                ) from error
+            self._no_room = str(error)
+            self._not_before = dict.fromkeys(self._not_before, time.monotonic() + _NO_ROOM)
             log.error("executor not started (%s), retrying in %g s", error, _NO_ROOM)
 
     def _spawn_reloaded(self) -> None:
         """Starts an executor of each kind with the handlers of now. Raises OSError."""
         self.generation += 1
-        self._failed_starts = 0
+        self._failed_starts.clear()
         for kind, slots in dict.fromkeys((member.kind, member.slots) for member in self.members):
             self._add(kind, slots)
         self._reload_due = False
 
     def _spawn(self, kind: str, wanted: int, slots: int) -> None:
         """Starts missing executors of a kind. Raises OSError."""
+        if time.monotonic() < self._not_before[kind]:
+            return
         members = [member for member in self.members if member.kind == kind]
         # When each task ends its executor, slowly ending ones must not accumulate.
         leaving = [member for member in members if member.retiring and not member.assigned]
@@ -135,7 +165,7 @@ class ExecutorPool:
         The latest types count: if the code changed under a worker, executors with the earlier ones are replaced.
         """
         member.ready = True
-        self._failed_starts = 0
+        del self._failed_starts[member.kind]
         if member.retiring:
             return
         self._retire_earlier(member.generation)
@@ -164,7 +194,7 @@ class ExecutorPool:
             each.retire(within=RELOAD_GRACE)
 
     def lost(self, member: ExecutorProcess) -> None:
-        """Handles a dead executor. Raises CannotStart when several in a row were never ready."""
+        """Handles a dead executor. Raises CannotStart when several in a row were never ready and no other is."""
         self._reap(member)
         self.members.remove(member)
         if member.ready or member.killed_because or member.was_ended_by_watchdog():
@@ -173,12 +203,16 @@ class ExecutorPool:
             each.generation < member.generation for each in self.members if each.ready
         ):
             log.error("handlers not reloaded: the earlier ones stay in use until the next reload")
-        self._failed_starts += 1
-        self._not_before = time.monotonic() + 0.5 * self._failed_starts
-        if self._failed_starts >= _START_TRIES and not any(each.ready for each in self.members):
-            raise CannotStart(
-                f"executors end before they are ready (status {member.process.returncode}): see the lines above"
-            )
+        self._failed_starts[member.kind] += 1
+        pause = min(_LONGEST_PAUSE, 0.5 * self._failed_starts[member.kind])
+        self._not_before[member.kind] = time.monotonic() + pause
+        if self._failed_starts[member.kind] < _START_TRIES or self._has_ready(member.kind):
+            return
+        status = member.process.returncode
+        if not self.ready:
+            raise CannotStart(f"executors end before they are ready (status {status}): see the lines above")
+        log.error("%s executors end before they are ready (status %s), retrying in %g s", member.kind, status, pause)
+        self.heartbeat_due.set()
 
     def retire_spent(self) -> None:
         """Retires executors that ran enough tasks or grew too large."""

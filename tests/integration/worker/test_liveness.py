@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
+from taskqueue.shared.doctor.system import check_queues
 from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from tests.support.harness import System, wait_until
+from tests.support.harness import QUICK, ROOT, System, running_system, wait_until
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
@@ -96,3 +102,46 @@ def test_an_idle_worker_and_one_with_all_hands_full_live(system: System) -> None
     for _ in range(2):
         assert watched(port) == [200] * 9
         system.submit_many([("slowly", '{"seconds": 6}')] * 4)
+
+
+def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
+    redis_client: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    handlers = tmp_path / "shop_handlers.py"
+    good = (
+        "from taskqueue import task\n"
+        "@task('now')\ndef now() -> int: return 1\n"
+        "@task('later')\nasync def later() -> int: return 2\n"
+    )
+    handlers.write_text(good)
+    port = free_port()
+    with running_system(redis_client, redis_url, tmp_path, TASK_MODULES="shop_handlers") as system:
+        worker = system.start_worker(
+            PYTHONPATH=str(tmp_path), WORKER_METRICS_PORT=str(port), WORKER_EXECUTORS="1", PYTHONDONTWRITEBYTECODE="1"
+        )
+        assert system.ended(system.submit("later", "{}")).result == 2
+        wait_until(lambda: ask(port, "/health/ready")[0] == 200, "the worker is ready")
+        handlers.write_text(good + "import no_such_module\n")
+        [executor] = system.executors(worker, "serial")
+        os.kill(executor, signal.SIGKILL)
+        wait_until(lambda: ask(port, "/health/ready")[0] == 503, "the worker is not ready", 60)
+        wait_until(lambda: "serial executors end" in ask(port, "/health/ready")[1]["state"], "it says why", 60)
+        wait_until(lambda: check_queues(system.workers.look().live, []), "its record says why", 30)
+        [finding] = check_queues(system.workers.look().live, [])
+        assert "its serial executors end before they are ready" in finding.seen
+        assert worker.poll() is None
+        assert system.ended(system.submit("later", "{}")).result == 2
+        waiting = system.submit("now", "{}")
+        handlers.write_text(good)
+        assert system.ended(waiting).result == 1
+        wait_until(lambda: ask(port, "/health/ready")[0] == 200, "the worker is ready again")
+        wait_until(lambda: not check_queues(system.workers.look().live, []), "its record says so", 30)
+
+
+def test_a_worker_that_may_open_too_few_files_ends_with_the_reason(system: System) -> None:
+    system.as_shipped = True
+    command = ["sh", "-c", 'ulimit -n 16; exec "$0" -m taskqueue worker', sys.executable]
+    environment = {**os.environ, **QUICK, "REDIS_URL": system.url, "WORKER_METRICS_PORT": "0"}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "may open 16 files only" in done.stderr + done.stdout
