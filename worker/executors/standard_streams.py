@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import io
+import select
 import sys
 from typing import Any, TextIO
 
+_PATIENCE_MS = 500
+"""Milliseconds for which the reader of a full pipe is waited for; less than what blocks an event loop."""
+
 
 class _File(io.FileIO):
-    """A file that drops what it cannot write: the reader of the pipe is gone, the terminal, or room on the disk."""
+    """A file that drops what it cannot write: a pipe is not read, its reader is gone, the terminal, or room on disk."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._dropped = 0
 
     def write(self, data: Any, /) -> int:
-        written: int | None = None  # as for a pipe that is full and must not block
+        view = memoryview(data).cast("B")
         with contextlib.suppress(OSError):
-            written = super().write(data)
-        return memoryview(data).nbytes if written is None else written
+            for at in range(0, len(view), select.PIPE_BUF):  # there is room for as much if there is any
+                if not self._poll.poll(0 if self._dropped else _PATIENCE_MS):
+                    self._dropped += len(view) - at
+                    break
+                if self._dropped:
+                    note, self._dropped = f"\n({self._dropped} bytes of output were dropped: nothing read it)\n", 0
+                    super().write(note.encode())
+                super().write(view[at : at + select.PIPE_BUF])
+        return len(view)
 
 
 def never_fail() -> None:
@@ -25,7 +42,7 @@ def never_fail() -> None:
 
 
 def _never_failing(stream: TextIO, descriptor: int) -> TextIO:
-    file: Any = _File(descriptor, "w", closefd=False)
+    file: Any = _File(descriptor)
     unbuffered = bool(getattr(stream, "write_through", False))
     return io.TextIOWrapper(
         file if unbuffered else io.BufferedWriter(file),

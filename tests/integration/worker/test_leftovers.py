@@ -178,3 +178,14 @@ def test_a_pool_of_processes_that_a_module_keeps_fails_no_later_task(system: Sys
         assert ended.result == [number, 7], ended.attempts
         time.sleep(0.05)  # idle, so that the executor looks for processes
     assert '"replaced": true' in system.logs()
+
+
+def test_output_that_is_not_read_holds_up_no_other_task(system: System) -> None:
+    reader, system.log_to = os.pipe()
+    system.start_worker(WORKER_EXECUTORS="1", MAX_RETRIES="0", LEASE_TIME="60")
+    talker = system.submit("talk", '{"lines": 20000}')
+    behind = system.submit_many([("noop", "null")] * 5)
+    assert [system.ended(each).summary.state for each in behind] == [TaskState.COMPLETED] * 5
+    assert system.ended(talker).summary.state is TaskState.FAILED
+    os.close(reader)
+    os.close(system.log_to)
