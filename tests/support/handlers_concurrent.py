@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import threading
 import time
 from contextvars import ContextVar
@@ -221,3 +222,18 @@ def thread_limited(seconds: float) -> None:
 def thread_stuck() -> None:
     """Waits where Python cannot interrupt it."""
     time.sleep(3600)
+
+
+@task("limit-files", max_retries=0)
+async def limit_files() -> None:
+    """Lets its process open no more files."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@task("open-later", max_retries=0)
+async def open_later(go: str) -> bool:
+    """Opens a file once its process cannot, or a file is there."""
+    while resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 3 and not os.path.exists(go):  # noqa: ASYNC240
+        await asyncio.sleep(0.01)
+    with open(__file__):  # noqa: ASYNC230
+        return True

@@ -24,6 +24,7 @@ from taskqueue.worker.executors.interpreter_state import clear_thread_locals
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from taskqueue.worker.executors.process_state import limits
 from taskqueue.worker.handlers import hooks
 from taskqueue.worker.handlers.context import current_task
 from taskqueue.worker.handlers.errors import decisive, is_a, is_error, leaves, traceback_of
@@ -167,6 +168,7 @@ class ConcurrentExecutor:
         """Runs tasks until the worker closes the pipes."""
         loop = self.loop
         loop.keep_settings()
+        self._limits = limits()
         os.register_at_fork(after_in_child=self._on_fork)
         waits_for_worker = (ipc.write.__code__, ConcurrentExecutor._write.__code__)
         self.watch = LoopWatch(loop, self._on_blocked, self._on_stuck_loop, self._may_interrupt, waits_for_worker)
@@ -364,6 +366,8 @@ class ConcurrentExecutor:
                 attempt.name, "work cut off because it blocked the event loop", logging.INFO, ends=True
             )
         else:
+            if isinstance(result, BaseException):
+                self._doubt_failure()
             self._post((ipc.OUTCOME, *attempt.ended(result)))
             if running.cut_off:
                 # Its work is half done: an import, a lock, a message on a pooled database connection.
@@ -379,6 +383,14 @@ class ConcurrentExecutor:
         self._listen()
         del self.running[number]  # at the end: until then it is known as one that nothing may interrupt
         self._rest_if_idle()
+
+    def _doubt_failure(self) -> None:
+        """Ends this process when an attempt fails and another may have caused it: all of them run again, and apart."""
+        beside_others = len(self.running) > 1 or self._unchecked
+        if beside_others and limits() != self._limits:
+            log.error("a handler changed the resource limits of its process: the tasks beside it run again")
+            self._flush()
+            os._exit(1)
 
     # --- what attempts leave behind ---
 

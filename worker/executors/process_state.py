@@ -146,7 +146,7 @@ def _slow() -> list[Property]:
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
         Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _restore_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
-        Property("resource limits", lambda: [*map(resource.getrlimit, _LIMITS.values())], _restore_limits),
+        Property("resource limits", limits, _restore_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _restore_priority),
         Property("the user", lambda: (os.getresuid(), os.getresgid(), os.getgroups()), lambda original: None),
         *_affinity(),
@@ -270,6 +270,11 @@ def _current_loop() -> list[Property]:
         return "_set_called" in state if loop is None else bool(loop.is_closed())
 
     return [Property("a closed event loop", is_gone, lambda original: state.clear(), usual=True)]
+
+
+def limits() -> list[tuple[int, int]]:
+    """Returns the resource limits of this process."""
+    return [*map(resource.getrlimit, _LIMITS.values())]
 
 
 def _restore_limits(original: list[tuple[int, int]]) -> str:

@@ -241,3 +241,15 @@ def test_a_drain_lets_them_end_and_gives_the_others_back_after_they_have_cleaned
     assert all(each.summary.state is TaskState.COMPLETED for each in details(system, short))
     assert sorted(cleaned.read_text().split()) == sorted(long)
     assert {system.records.state(each) for each in long} == {TaskState.PENDING}
+
+
+def test_a_handler_that_lowers_the_limits_of_its_process_fails_no_neighbour(system: System, tmp_path: Path) -> None:
+    worker = system.start_worker(LEASE_TIME="60")
+    is_up(system, worker)
+    go = tmp_path / "go"
+    beside = many(system, "open-later", 10, go=str(go))
+    wait_until(running(system, beside), "all run")
+    culprit = system.submit("limit-files", "{}")
+    assert system.ended(culprit).summary.state is TaskState.COMPLETED
+    go.touch()
+    assert Counter(each.summary.state for each in details(system, beside)) == {TaskState.COMPLETED: 10}
