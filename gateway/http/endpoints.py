@@ -171,14 +171,14 @@ class _View:
     function: Callable[..., Reply]
     guards: Guards
 
-    def admit(self) -> None:
+    def check_access(self) -> None:
         """Checks key, scope and rate of the request, before anything else of it is read. Raises Refusal."""
         self.guards.authenticator.authenticate(self.about.scope)
         if self.about.store:
             self.guards.authenticator.take_tokens()
 
     def __call__(self, **arguments: Any) -> Response:
-        self.admit()
+        self.check_access()
         _check_accept(self.about.produces)
         if self.about.query is not None:
             arguments["query"] = _read_query(self.about.query, self.guards.limits)

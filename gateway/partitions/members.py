@@ -111,7 +111,7 @@ class Member:
             view: Any = self.app.view_functions[request.endpoint]
             try:
                 self.app.preprocess_request()
-                view.admit()
+                view.check_access()
             except (Refusal, StoreUnavailable) as error:
                 environ[CALLER] = error
                 return False

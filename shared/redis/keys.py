@@ -346,7 +346,7 @@ class Keys:
         """zset, owner: submit, claim. The tenants in the wait queues of queue|limit, by their last turn there."""
         return f"{self.prefix}taskqueue:wait-queues:{group}"
 
-    def turns(self, lane: str) -> str:
+    def last_turn(self, lane: str) -> str:
         """zset, owner: claim; ten minutes. Tenants of a lane that competed, by their last turn in any wait queue."""
         return f"{self.prefix}taskqueue:turns:{lane}"
 

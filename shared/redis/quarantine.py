@@ -121,7 +121,7 @@ def of_queue(keys: Keys) -> Mapping[str, str]:
                 keys.scheduled,
                 keys.retrying,
                 keys.throttled,
-                keys.turns,
+                keys.last_turn,
                 keys.foreign,
             )
         },

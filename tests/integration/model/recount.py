@@ -260,7 +260,7 @@ def _check_owners(store: Store, model: Model) -> None:
     owned |= {keys.failure_group(each) for each in store.found.get(keys.FAILURE_GROUPS, {})}
     owned |= {keys.slots(f"key:{limit}") for limit in model.limits}
     lines = tuple(key(f"{lane}|") for key in (keys.wait_queue, keys.wait_queues) for lane in LANES)
-    owned |= set(map(keys.turns, LANES))
+    owned |= set(map(keys.last_turn, LANES))
     outlives = keys.first_seen("")  # its last dead letter, by 30 days
     left = {key for key in store.without_passing() if key not in owned and not key.startswith((*lines, outlives))}
     assert not left, f"keys that nobody owns: {left}"

@@ -348,23 +348,23 @@ do
   end
 end
 
-local take_by_turn, keep_turns
+local take_by_turn, store_turn
 if limited then
   -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
   -- so without others only the turn of the list ('') is stored. Once forgotten, a turn costs the others one start.
-  local TURNS_KEPT = 600
-  local turns, stored, contested = {}, {}, {}
+  local TURN_KEPT = 600
+  local turn_of, stored, contested = {}, {}, {}
   local function is_stored(tenant) return #due > 0 or tenant == '' end
 
   local function last_turn(lane, tenant)
     if not is_stored(tenant) then return 0 end
     contested[lane] = true
-    turns[lane] = turns[lane] or {}
-    if not turns[lane][tenant] then
+    turn_of[lane] = turn_of[lane] or {}
+    if not turn_of[lane][tenant] then
       spend(1)
-      turns[lane][tenant] = tonumber(redis.call('ZSCORE', keys.turns(lane), tenant) or 0)
+      turn_of[lane][tenant] = tonumber(redis.call('ZSCORE', keys.last_turn(lane), tenant) or 0)
     end
-    return turns[lane][tenant]
+    return turn_of[lane][tenant]
   end
 
   local function turn_taken(lane, first)
@@ -373,21 +373,21 @@ if limited then
       redis.call('ZADD', tenants_key(lane, first.group), num(now + served), first.tenant)
     end
     if is_stored(first.tenant) then
-      turns[lane], stored[lane] = turns[lane] or {}, stored[lane] or {}
-      turns[lane][first.tenant], stored[lane][first.tenant] = now + served, num(now + served)
+      turn_of[lane], stored[lane] = turn_of[lane] or {}, stored[lane] or {}
+      turn_of[lane][first.tenant], stored[lane][first.tenant] = now + served, num(now + served)
     end
   end
 
-  function keep_turns()
+  function store_turn()
     for lane in pairs(contested) do
       local members = {}
       for tenant, turn in pairs(stored[lane] or {}) do
         members[#members + 1] = turn
         members[#members + 1] = tenant
       end
-      if #members > 0 and redis.call('ZADD', keys.turns(lane), unpack(members)) > 0 then
-        redis.call('ZREMRANGEBYSCORE', keys.turns(lane), '-inf', num(now - TURNS_KEPT * 1000000))
-        redis.call('EXPIRE', keys.turns(lane), TURNS_KEPT)
+      if #members > 0 and redis.call('ZADD', keys.last_turn(lane), unpack(members)) > 0 then
+        redis.call('ZREMRANGEBYSCORE', keys.last_turn(lane), '-inf', num(now - TURN_KEPT * 1000000))
+        redis.call('EXPIRE', keys.last_turn(lane), TURN_KEPT)
       end
     end
   end
@@ -551,7 +551,7 @@ if patterns and #tasks < want and room > 0 and patience > 0 then
 end
 
 keep_leases()
-if keep_turns then keep_turns() end
+if store_turn then store_turn() end
 if #tasks > 0 then
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task[1] end

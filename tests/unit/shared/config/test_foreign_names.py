@@ -22,7 +22,7 @@ from tests.support.harness import ROOT, free_port
         ("DECKARD_REDIS_PORT", "set REDIS_PORT"),
         ("DECKARD_REDIS_ADDRESS", "set REDIS_HOST, or REDIS_URL"),
         ("WORKFLOW_LOCK_ENABLED", "set HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED"),
-        ("DECKARD_GRPC_PORT", "the README lists all settings"),
+        ("DECKARD_GRPC_PORT", "docs/reference/settings.md lists all settings"),
     ],
 )
 def test_a_name_of_another_system_is_answered_with_ours(name: str, instead: str) -> None:
