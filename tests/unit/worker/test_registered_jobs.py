@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ WITHOUT_A_LOCK = {"alerts", "outage"}
 
 def names() -> set[str]:
     modules = [import_module(f"{jobs.__name__}.{each.name}") for each in pkgutil.iter_modules(jobs.__path__)]
-    found = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    found: list[Any] = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     return {each.name for each in found if hasattr(each, "run") and isinstance(getattr(each, "name", None), str)}
 
 
