@@ -13,7 +13,8 @@ SENTINEL_PORT = 26379
 PREFIX_LONGEST = 64
 _PREFIX = re.compile(r"[A-Za-z0-9_.{}-]+(:[A-Za-z0-9_.{}-]+)*")
 _OPTION = re.compile(
-    "(db|username|password|key_prefix|partitions?|protocol|(ssl|socket|sentinel|retry|health)_[a-z_]+)="
+    "(db|username|password|key_prefix|partitions?|protocol|max_connections|timeout|"
+    "(ssl|socket|sentinel|retry|health|client|lib|legacy)_[a-z_]+)="
 )
 _TAKEN = {"rq", "taskqueue"}
 """How keys begin: behind a prefix with such a part they could be taken for those of another system."""

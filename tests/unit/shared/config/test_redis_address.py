@@ -55,6 +55,11 @@ def test_an_unreadable_address_is_refused_with_the_reason(url: str, complaint: s
         load({"REDIS_URL": url})
 
 
+@pytest.mark.parametrize("option", ["client_name=shop", "max_connections=50", "socket_timeout=2", "timeout=1", "db=2"])
+def test_options_of_the_driver_are_kept(option: str) -> None:
+    assert read_address(f"redis://one/0?{option}").url.endswith(option)
+
+
 def test_a_mistake_in_the_address_does_not_show_its_password() -> None:
     with pytest.raises(SettingsError) as mistakes:
         load({"REDIS_URL": "redis+sentinel://:hunter2@one"})
