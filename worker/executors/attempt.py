@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -254,15 +253,23 @@ class Attempt:
         return outcomes.failed(assignment, result, record, run_us, judgement, version)
 
 
+_OF_ERROR, _OF_GROUP = vars(BaseException), vars(BaseExceptionGroup)
+
+
 def let_go(error: BaseException) -> None:
-    """Empties the frames of an error and of its causes: they refer to each other, and to the data of the handler."""
-    errors: list[BaseException | None] = [error]
+    """Takes the tracebacks off an error and its causes: their frames hold the data of the handler.
+
+    The frames themselves are left alone: that of a task which goes on is ended when it is cleared. The attributes are
+    those of Python's own class, as an error may be frozen, or have others of these names.
+    """
+    errors, known = [error], {id(error)}
     for each in errors:
-        if each is not None:
-            traceback.clear_frames(each.__traceback__)
-            each.__traceback__ = None
-            more = [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-            errors += [other for other in more if not any(other is known for known in errors)]
+        _OF_ERROR["__traceback__"].__set__(each, None)
+        more = [_OF_ERROR[name].__get__(each) for name in ("__cause__", "__context__")]
+        if issubclass(type(each), BaseExceptionGroup):
+            more += _OF_GROUP["exceptions"].__get__(each)
+        errors += (fresh := [other for other in more if other is not None and id(other) not in known])
+        known.update(map(id, fresh))
 
 
 def traceparent_of_current_task() -> str | None:

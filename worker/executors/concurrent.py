@@ -42,6 +42,8 @@ _CANCEL_WAIT = 1.0
 """Seconds for which cancelled tasks of an ended handler may still run."""
 THREADS = "task thread"
 """The names of threads that run handlers begin with this."""
+_FEWEST_CALLS = 32
+"""Threads of `asyncio.to_thread` at least: calls may wait for each other, and names are resolved there."""
 _IDLE = 0.01
 """Seconds without an attempt after which what attempts left behind is looked for."""
 
@@ -156,7 +158,7 @@ class ConcurrentExecutor:
         self._threads = ThreadPoolExecutor(self.slots, THREADS)
         self._idle_threads: list[ThreadPoolExecutor] = []
         """Single threads, for attempts with hooks."""
-        self.loop = new_loop(self.slots)
+        self.loop = new_loop(max(_FEWEST_CALLS, self.slots))
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns the result of a coroutine of this executor, run on the loop of its handlers."""
@@ -387,7 +389,7 @@ class ConcurrentExecutor:
     def _doubt_failure(self) -> None:
         """Ends this process when an attempt fails and another may have caused it: all of them run again, and apart."""
         beside_others = len(self.running) > 1 or self._unchecked
-        if beside_others and limits() != self._limits:
+        if beside_others and any(_lower(now, before) for now, before in zip(limits(), self._limits, strict=True)):
             log.error("a handler changed the resource limits of its process: the tasks beside it run again")
             self._flush()
             os._exit(1)
@@ -519,6 +521,11 @@ class ConcurrentExecutor:
 
 async def _awaited(value: Any) -> Any:
     return await value if hasattr(type(value), "__await__") else value
+
+
+def _lower(now: tuple[int, int], before: tuple[int, int]) -> bool:
+    """Whether a resource limit is lower than before; the infinite one is -1."""
+    return now[0] != -1 and (before[0] == -1 or now[0] < before[0])
 
 
 def _judged(error: BaseException, interruption: BaseException | None) -> BaseException:

@@ -40,7 +40,7 @@ _PATCHED = (
     *("tempfile", "threading", "time", "urllib.request", "uuid", "warnings"),
 )
 """Modules whose functions are replaced now and then."""
-_CACHING = ("tempfile", "urllib.request")
+_CACHING = ("tempfile", "urllib.request", "uuid")
 """Those that change by themselves."""
 _MOST_PATCHED = 20
 """Changes above which the executor is replaced: undoing all that gevent patches would break the rest."""
@@ -82,8 +82,12 @@ def properties() -> list[Property]:
         _thread_locals(),
         # Seeded anew: a handler that seeds them must not make the tokens of the next one predictable.
         Property("random numbers", random.seed, lambda before: None),
-        Property("numbers of numpy", lambda: getattr(sys.modules.get("numpy.random"), "seed", int)() and None, int),
+        Property("numbers of numpy", _seed_numpy, lambda before: None),
     ]
+
+
+def _seed_numpy() -> None:
+    getattr(sys.modules.get("numpy.random"), "seed", int)()
 
 
 def _switch(on: Callable[[], object], off: Callable[[], object]) -> Callable[[bool], None]:

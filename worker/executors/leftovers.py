@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ class Leftovers:
         self._own_threads = own_threads
         self._state = ProcessState()
         self._interpreter = Group(interpreter_state.properties())
+        self._modules = set(sys.modules)
         self._children = Children()
         self._threads = set(threading.enumerate())
         self._thread_count = thread_count()
@@ -75,8 +77,18 @@ class Leftovers:
         if and_rarely or self._ran_rare_us >= RARE_US:
             self._ran_rare_us = 0
             self._unchecked.clear()
+            if self._imported():
+                self._interpreter = Group(interpreter_state.properties())
             changes += self._interpreter.restore()
         return not changes or self._all_undone(handlers, changes)
+
+    def _imported(self) -> bool:
+        """Whether modules other than Python's were imported since: what they set up, they do once only, so it stays."""
+        if len(sys.modules) == len(self._modules):
+            return False
+        fresh = sys.modules.keys() - self._modules
+        self._modules |= fresh
+        return any(name.partition(".")[0] not in sys.stdlib_module_names for name in fresh)
 
     def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:
         """Returns whether all is undone; reports what is not, and once what is."""

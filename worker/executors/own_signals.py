@@ -31,6 +31,7 @@ def leave_to_worker() -> None:
     """Leaves the terminal's Ctrl-C and a service manager's SIGTERM to the worker."""
     for number in (signal.SIGINT, signal.SIGTERM):
         handle(number, _ignore)
+        signal.siginterrupt(number, False)  # a library in C may not repeat an interrupted call
 
 
 def keep_from_forks() -> None:

@@ -78,14 +78,14 @@ class ExecutorPool:
     @property
     def ready(self) -> bool:
         """Returns whether any executor can take a task."""
-        return any(member.ready for member in self.members)
+        return any(member.ready for member in list(self.members))
 
     @property
     def trouble(self) -> str | None:
         """Returns why tasks cannot run here, or those of one kind."""
         if self._no_room:
             return f"it cannot start executors: {self._no_room}"
-        for kind, failed in self._failed_starts.items():
+        for kind, failed in list(self._failed_starts.items()):
             if failed >= _START_TRIES and not self._has_ready(kind):
                 return f"its {kind} executors end before they are ready: its log has the reason"
         return None

@@ -140,18 +140,27 @@ def _quick() -> list[Property]:
 
 def _slow() -> list[Property]:
     return [
-        Property(
-            "signals of faulthandler", lambda: [*map(faulthandler.unregister, _OUR_SIGNALS)], lambda original: None
-        ),
+        _faulthandler(),
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
         Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _restore_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
         Property("resource limits", limits, _restore_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _restore_priority),
-        Property("the user", lambda: (os.getresuid(), os.getresgid(), os.getgroups()), lambda original: None),
+        Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid()), lambda original: None),
         *_affinity(),
         Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))], lambda original: None),
     ]
+
+
+def _faulthandler() -> Property:
+    """Reading it takes the executor's signals back, also those that a module has registered when it was imported."""
+
+    def read() -> list[Any]:
+        return [*map(faulthandler.unregister, _OUR_SIGNALS)]
+
+    found = Property("signals of faulthandler", read, lambda original: None)
+    found.original = [False] * len(_OUR_SIGNALS)
+    return found
 
 
 def _affinity() -> list[Property]:

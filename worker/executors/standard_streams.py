@@ -17,15 +17,15 @@ class _File(io.FileIO):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
         self._dropped = 0
 
     def write(self, data: Any, /) -> int:
         view = memoryview(data).cast("B")
+        waiting = select.poll()  # its own: threads may write at the same time, and none may share one
+        waiting.register(self.fileno(), select.POLLOUT)
         with contextlib.suppress(OSError):
             for at in range(0, len(view), select.PIPE_BUF):  # there is room for as much if there is any
-                if not self._poll.poll(0 if self._dropped else _PATIENCE_MS):
+                if not waiting.poll(0 if self._dropped else _PATIENCE_MS):
                     self._dropped += len(view) - at
                     break
                 if self._dropped:

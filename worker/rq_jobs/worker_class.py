@@ -33,6 +33,7 @@ _UNBOUNDED = str(10 * 365 * 24 * 3600)
 """Seconds: a warm shutdown waits for the running job, however long that takes."""
 _OF_DJANGO = "taskqueue.django.handlers"
 """Sets Django up in executors."""
+_OF_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _LOOK = 0.5
 """Seconds between two looks at whether this process is the one that runs the housekeeper."""
 _FORCED_AFTER = 1.0
@@ -188,7 +189,9 @@ def address_of(connection: Redis) -> str:
         )
     host = f"[{about['host']}]" if ":" in about["host"] else about["host"]
     scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
-    return f"{scheme}://{secret}{host}:{about.get('port') or 6379}/{about.get('db') or 0}"
+    files = {name: about[name] for name in _OF_TLS if isinstance(about.get(name), str)}
+    options = f"?{urlencode(files)}" if scheme == "rediss" and files else ""
+    return f"{scheme}://{secret}{host}:{about.get('port') or 6379}/{about.get('db') or 0}{options}"
 
 
 def _lock_file(address: str) -> IO[bytes]:

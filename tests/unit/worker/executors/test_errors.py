@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from taskqueue import GiveUp, LocalClient, RetryLater, TaskSuspended, TimeLimitExceeded, step, task
 from taskqueue.shared.config.settings import Settings
+from taskqueue.worker.executors.attempt import let_go
 from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
 from taskqueue.worker.executors.outcomes import Outcomes
 from taskqueue.worker.handlers.hooks import ENDS_ATTEMPT, Hook
@@ -213,3 +215,43 @@ def test_a_step_is_retried_by_what_a_group_holds(error: BaseException, calls: in
     failed = local.get(local.submit("steps", {}).task_id).error
     assert failed
     assert (len(seen), f"{failed.type}: {failed.message}") == (calls, said)
+
+
+@dataclass(frozen=True)
+class Declined(Exception):
+    exceptions: Any = None
+
+
+def _decline() -> None:
+    try:
+        raise Declined
+    except Declined as error:
+        raise ExceptionGroup("two", [error, ValueError("x")]) from error
+
+
+def test_an_error_of_any_make_is_let_go() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        _decline()
+    let_go(caught.value)
+    assert caught.value.__traceback__ is None
+    assert [each.__traceback__ for each in caught.value.exceptions] == [None, None]
+
+
+def test_a_task_that_goes_on_after_an_error_is_not_ended_with_it() -> None:
+    async def pool(result: asyncio.Future[int]) -> str:
+        try:
+            raise ConnectionError
+        except ConnectionError as error:
+            result.set_exception(error)
+        await asyncio.sleep(0.01)
+        return "goes on"
+
+    async def main() -> str:
+        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(pool(result))
+        with pytest.raises(ConnectionError) as caught:
+            await result
+        let_go(caught.value)
+        return await running
+
+    assert asyncio.run(main()) == "goes on"

@@ -7,6 +7,7 @@ import csv
 import decimal
 import faulthandler
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -17,15 +18,18 @@ import sys
 import threading
 import time
 import tracemalloc
+import types
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskqueue.worker.executors import interpreter_state
+from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.process_state import Group, ProcessState
 
 own = threading.local()
@@ -182,6 +186,47 @@ def test_a_signal_that_faulthandler_took_is_the_executors_again() -> None:
         assert seen == [signal.SIGUSR1]
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_that_a_module_has_registered_replaces_no_executor() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        faulthandler.register(signal.SIGUSR2, file=2)
+        state = ProcessState()
+        assert state.slow.restore() == []
+    finally:
+        faulthandler.unregister(signal.SIGUSR2)
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_numpy_that_a_handler_imports_replaces_no_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numpy.random", raising=False)
+    group = Group(interpreter_state.properties())
+    module = types.ModuleType("numpy.random")
+    seeded: list[int] = []
+    module.seed = lambda: seeded.append(1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "numpy.random", module)
+    assert [each.name for each in group.restore() if "numpy" in each.name] == []
+    assert seeded
+
+
+def test_what_an_imported_module_sets_up_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "importer_of_csv.py").write_text("import csv\ncsv.field_size_limit(10**9)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    limit = csv.field_size_limit()
+    told: list[str] = []
+    leftovers = Leftovers(lambda handler, what, level, ends: told.append(what))
+    try:
+        importlib.import_module("importer_of_csv")
+        assert leftovers.fit_after("first", 50_000)
+        assert csv.field_size_limit() == 10**9
+        csv.field_size_limit(7)
+        assert leftovers.fit_after("second", 50_000)
+        assert csv.field_size_limit() == 10**9
+    finally:
+        csv.field_size_limit(limit)
+        sys.modules.pop("importer_of_csv", None)
+    assert [each for each in told if "CSV" in each] == ["the limit of CSV fields (undone)"]
 
 
 def test_processors_are_given_back() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
+import threading
+from typing import Any, cast
 
 from taskqueue.worker.executors import standard_streams
 from taskqueue.worker.executors.standard_streams import _File
@@ -42,3 +45,24 @@ def test_a_reader_that_is_gone_fails_no_write() -> None:
     os.close(reader)
     assert _File(writer).write(b"lost") == 4
     assert standard_streams._PATIENCE_MS < 750, "or the loop of an executor would count as blocked"
+
+
+def test_threads_print_at_the_same_time() -> None:
+    reader, writer = os.pipe()
+    stream = io.TextIOWrapper(cast("Any", _File(writer)), write_through=True)
+    failed: list[BaseException] = []
+
+    def talk() -> None:
+        try:
+            for _ in range(500):
+                print("word", file=stream)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=talk) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        if select.select([reader], [], [], 0.05)[0]:
+            os.read(reader, 1 << 16)
+    assert failed == []
