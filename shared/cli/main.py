@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from taskqueue.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
 from taskqueue.shared.cli.arguments import Parser, add_format
@@ -73,6 +73,13 @@ def status_of(error: Exception) -> Status:
     return Status.REFUSED if isinstance(error, Problem) else Status.USAGE
 
 
+def _version() -> str:
+    try:
+        return version("taskqueue")
+    except PackageNotFoundError:  # code that is not installed
+        return "development"
+
+
 def parser() -> Parser:
     """Returns the parser with all commands."""
     top = Parser(
@@ -82,7 +89,7 @@ def parser() -> Parser:
     )
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     top.add_argument("--url", help=f"address of the gateway (default: TASKQUEUE_URL, else {DEFAULT_URL})")
-    top.add_argument("--version", action="version", version=f"taskqueue {version('taskqueue')}")
+    top.add_argument("--version", action="version", version=f"taskqueue {_version()}")
     add_format(top, default=False)
     top.add_argument(
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of one request (default: 10)"

@@ -740,7 +740,7 @@ class Settings(BaseModel):
         "",
         "Address at which users open the dashboard, such as https://queue.example.com; alerts link to it, and the "
         "identity provider redirects to it.",
-        pattern=r"^(https?://[^/\s?#]+(/[^\s?#]*)?)?$",
+        pattern=r"^(/|https?://[^/\s?#]+(/[^\s?#]*)?)?$",
     )
 
     metrics_sources: WebAddresses = _at(

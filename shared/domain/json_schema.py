@@ -25,6 +25,8 @@ from pydantic_core import SchemaValidator, to_jsonable_python
 
 CHECK = "x-pydantic"
 """The keyword: the type as pydantic describes it, with its bounds as text."""
+UNCHECKED = "x-unchecked-format"
+"""Marks a format that the handler's author only describes: pydantic does not check it."""
 _BOUNDED: Mapping[str, Any] = {
     **{kind.__name__.lower(): kind for kind in (Decimal, date, datetime, time, timedelta)},
     "url": str,
@@ -62,6 +64,8 @@ class SchemaWriter(GenerateJsonSchema):
         self._below_own += is_own
         written = super().generate_inner(schema)
         self._below_own -= is_own
+        if "format" in written and _describes_format(schema.get("metadata") or {}):
+            written = {**written, UNCHECKED: True}
         if self._below_own:
             return {name: value for name, value in written.items() if name not in ("format", CHECK)}
         if kind == "json":
@@ -84,6 +88,23 @@ class SchemaWriter(GenerateJsonSchema):
         return written
 
 
+def _describes_format(metadata: Mapping[str, Any]) -> bool:
+    """Returns whether a handler's author has written the format, by `json_schema_extra` or `WithJsonSchema`."""
+    extra, updates = metadata.get("pydantic_js_extra") or {}, metadata.get("pydantic_js_updates") or {}
+    owners = [getattr(each, "__self__", None) for each in metadata.get("pydantic_js_annotation_functions") or ()]
+    written = any(isinstance(each, pydantic.WithJsonSchema) for each in owners)
+    return written or callable(extra) or "format" in extra or "format" in updates
+
+
+def _without_unchecked(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_unchecked(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    dropped = ("format", UNCHECKED) if schema.get(UNCHECKED) is True else ()
+    return {name: _without_unchecked(each) for name, each in schema.items() if name not in dropped}
+
+
 def compile_schema(schema: Mapping[str, Any]) -> Validator:
     """Returns a validator, which never fetches a `$ref` and matches patterns in linear time.
 
@@ -93,7 +114,7 @@ def compile_schema(schema: Mapping[str, Any]) -> Validator:
 
     try:
         validator: Validator = jsonschema_rs.validator_for(
-            dict(schema),
+            _without_unchecked(dict(schema)),
             offline=True,
             pattern_options=jsonschema_rs.RegexOptions(),
             validate_formats=True,

@@ -56,6 +56,6 @@ def _example(found: Task[..., Any]) -> dict[str, Any]:
 autodiscover_modules("tasks")
 backend.on_task = register
 for module in list(sys.modules.values()):
-    for each in list(vars(module).values()):
+    for each in list((getattr(module, "__dict__", None) or {}).values()):  # None blocks an import
         if issubclass(type(each), Task):  # isinstance would wake lazy objects
             register(each)

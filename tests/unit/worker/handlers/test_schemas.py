@@ -34,6 +34,7 @@ from pydantic import (
     PostgresDsn,
     StringConstraints,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -205,3 +206,17 @@ def test_submit_checks_what_a_serializer_has_written() -> None:
     with pytest.raises(ValueError, match="a serializer writes what does not fit"):
         handler(dict[tuple[int, int], str]).write({(1, 2): "a"})
     assert handler(dt.date).write(dt.date(2026, 1, 31)) == {"value": "2026-01-31"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "fits"),
+    [
+        (Annotated[str, Field(json_schema_extra={"format": "uri"})], "example.com", True),
+        (Annotated[str, WithJsonSchema({"type": "string", "format": "date"})], "31.12.2024", True),
+        (list[Annotated[str, Field(json_schema_extra={"format": "hostname"})]], ["my_host"], True),
+        (Annotated[dt.date, Field(json_schema_extra={"examples": ["2026-02-28"]})], "2026-02-29", False),
+    ],
+)
+def test_a_format_that_only_describes_is_not_checked(annotation: Any, value: Any, fits: bool) -> None:
+    of = handler(annotation)
+    assert compile_schema(of.schema).is_valid({"value": value}) == takes(of.read, value) == fits
