@@ -171,7 +171,11 @@ IMPORT_SECONDS = 0.5
 
 def run(*command: str | Path, cwd: Path, status: int = 0, **environment: str) -> str:
     """Runs a command with an exit status, and returns what it wrote."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "TASK", "REDIS_"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHONPATH", "TASK", "REDIS_", "DJANGO_"))
+    }
     done = subprocess.run(
         command, check=False, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=280
     )

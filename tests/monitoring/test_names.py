@@ -133,6 +133,7 @@ RARELY = {
     "taskqueue_lock_wait_seconds",
     "taskqueue_schedule_lateness_seconds",
     "taskqueue_schedules",
+    "taskqueue_tenant_turn_age_seconds",
 }
 """For those who look for something in particular."""
 

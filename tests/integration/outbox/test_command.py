@@ -102,7 +102,7 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
     ("environment", "said"),
     [
         ({"OUTBOX_DATABASE": ""}, "no database: set OUTBOX_DATABASE"),
-        ({"OUTBOX_DATABASE": "no url"}, "not an address that SQLAlchemy can use"),
+        ({"OUTBOX_DATABASE": "no url"}, "OUTBOX_DATABASE: must be like postgresql+psycopg://"),
         ({"OUTBOX_DATABASE": "sqlite:////no/such/folder.db"}, "unable to open database file"),
         ({"TASKQUEUE_URL": "ftp://there"}, "TASKQUEUE_URL must be the address of a gateway"),
     ],

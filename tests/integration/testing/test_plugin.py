@@ -142,7 +142,11 @@ def run(project: Path, tests: str, **environment: str) -> str:
     """Runs tests of the project with the plugin; what pytest wrote."""
     (project / "test_shop.py").write_text(tests)
     command = (sys.executable, "-m", "pytest", "-p", "taskqueue.testing.plugin", "--basetemp", project / "temp", "-q")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TASK", "REDIS_"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "TASK", "REDIS_", "DJANGO_"))
+    }
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command,
