@@ -501,7 +501,7 @@ def misbehave(data: str) -> Any:
 @task("scribble")
 def scribble(data: str, seconds: float = 60.0) -> None:
     """Writes stray bytes, given in hex, where outcomes go, as code does that mistakes a file descriptor for its own."""
-    news = int(sys.argv[-1].split(",")[2])
+    news = int(sys.argv[-2].split(",")[2])  # before the limit of open files
     os.write(news, bytes.fromhex(data))
     time.sleep(seconds)
 
