@@ -7,6 +7,7 @@ its own time limit.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -73,6 +74,7 @@ def main(arguments: list[str]) -> int:
         os._exit(2)  # threads of earlier hooks must not keep it alive
     own_signals.leave_to_worker()  # a module or a hook may have taken them
     executor.attempts.send((ipc.HELLO, *pack(types)))
+    gc.freeze()  # what is loaded stays: a full collection among tasks would hold up all of them for 20 ms
     executor.run()
     start_hooks.run_stopping(HOOKS.executor_stopping, about, executor.run_coroutine, settings.hook_timeout)
     return 0
