@@ -110,7 +110,7 @@ class ExecutorPool:
                 self._spawn(ipc.CONCURRENT, wanted, self.settings.slots)
             self._no_room = ""
         except OSError as error:
-            if error.errno == errno.EMFILE and not self.ready:
+            if error.errno == errno.EMFILE and self.type_set is None:  # none has ever been ready
                 files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
                 raise CannotStart(
                     f"no executor can be started: this process may open {files} files only; raise the limit "
