@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from redis import Redis
 
 from tests.support.harness import System, running_system
+from tests.support.plain_program import OWN_SIGNALS
 
 MODULE = "tests.support.plain_program"
 
@@ -26,6 +28,12 @@ def system(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Syst
 
 def differences(seen: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     return {name: (value, expected[name]) for name, value in seen.items() if value != expected[name]}
+
+
+def handle_own_signals() -> None:
+    """Also where they are ignored, as under nohup: a worker handles them, so its programs do not ignore them."""
+    for name in OWN_SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 def test_a_handler_and_its_children_have_what_a_plain_program_has(system: System) -> None:
@@ -42,6 +50,7 @@ def test_a_handler_and_its_children_have_what_a_plain_program_has(system: System
         capture_output=True,
         check=True,
         start_new_session=True,
+        preexec_fn=handle_own_signals,
     )
     plain = json.loads(done.stdout)
     for kind in ("plain", "threaded", "async"):

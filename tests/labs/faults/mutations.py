@@ -81,6 +81,10 @@ FORMATS = "Two versions of the product"
 REPLACED = "Workers replaced one after the other"
 UPDATED = "No task fails because handlers are updated"
 OUTAGES = "An outage of Redis costs no task an attempt"
+INHERITED = "Programs and processes that a handler starts"
+GONE = "The data that a failed attempt held"
+POOLS = "A pool of processes that a module keeps"
+HANGING_CALLS = "Calls in threads that hang"
 LEFTOVERS = "Changes that a handler makes to its process"
 FOREIGN = "Jobs that RQ programs put into these queues"
 RQ_JOBS = "A job that an RQ program enqueued into"
@@ -734,8 +738,8 @@ MUTATIONS: Sequence[Mutation] = (
         "an executor that is kept although a coroutine holds its loop",
         LEFTOVERS,
         "worker/executors/coroutines.py",
-        '        self.left = ", ".join(sorted(',
-        '        _ = ", ".join(sorted(',
+        '            self.left = f"coroutines that ignore',
+        '            _ = f"coroutines that ignore',
         _tests("unit/worker/executors/test_coroutines", "test_a_coroutine_that_ignores_being_cancelled_is_named"),
     ),
     Mutation(
@@ -836,9 +840,9 @@ MUTATIONS: Sequence[Mutation] = (
         "async handlers on the loop that any handler can close",
         LEFTOVERS,
         "worker/executors/coroutines.py",
-        "        if self._loop is None or self._loop.is_closed():\n            self._loop = asyncio.new_event_loop()\n",
+        "        if self._loop is None or self._loop.is_closed():\n            self._loop = new_loop(_THREADS)\n",
         "        if self._loop is None:\n"
-        "            self._loop = asyncio.new_event_loop()\n"
+        "            self._loop = new_loop(_THREADS)\n"
         "            asyncio.set_event_loop(self._loop)\n",
         _tests("unit/worker/executors/test_coroutines", "test_a_loop_that_was_closed_breaks_nothing_after_it"),
     ),
@@ -872,11 +876,47 @@ MUTATIONS: Sequence[Mutation] = (
         "processes that outlive their attempt",
         LEFTOVERS,
         "worker/executors/leftovers.py",
-        "        self._end_children(handlers)\n",
-        "",
+        "        if not self._end_children(handlers):\n",
+        "        if False:\n",
         _tests(
             "integration/worker/test_leftovers",
             "test_a_process_that_a_handler_left_behind_ends_and_its_executor_does_not",
+        ),
+    ),
+    Mutation(
+        "signals that programs of handlers ignore",
+        INHERITED,
+        "worker/executors/own_signals.py",
+        "        handle(number, _ignore)\n",
+        "        handle(number, signal.SIG_IGN)\n",
+        _tests(
+            "integration/worker/test_plain_program", "test_a_handler_and_its_children_have_what_a_plain_program_has"
+        ),
+    ),
+    Mutation(
+        "data that the traceback of an error holds",
+        GONE,
+        "worker/executors/attempt.py",
+        '        _OF_ERROR["__traceback__"].__set__(each, None)\n',
+        "",
+        _tests("integration/worker/test_leftovers", "test_the_data_of_a_failed_attempt_are_gone"),
+    ),
+    Mutation(
+        "an executor that is kept although the processes of a pool were ended",
+        POOLS,
+        "worker/executors/children.py",
+        "            self.missed = self.missed or _are_kept(new)\n",
+        "",
+        _tests("integration/worker/test_leftovers", "test_a_pool_of_processes_that_a_module_keeps_fails_no_later_task"),
+    ),
+    Mutation(
+        "calls in threads that keep their threads from later tasks",
+        HANGING_CALLS,
+        "worker/executors/concurrent.py",
+        "            left.append(CALLS_LEFT)\n",
+        "            pass\n",
+        _tests(
+            "integration/worker/test_leftovers", "test_an_executor_with_a_call_that_outlives_its_attempt_is_replaced"
         ),
     ),
     Mutation(

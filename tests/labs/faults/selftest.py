@@ -79,7 +79,12 @@ def look(check: Check, mutation: Mutation | None = None) -> tuple[int, str]:
             done = subprocess.run(
                 [sys.executable, "-m", *check.command(str(folder))],
                 cwd=code,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)},
+                env={
+                    **os.environ,
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "PYTHONPATH": str(code),  # executors do not look for modules in their folder
+                    "TMPDIR": str(folder),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
