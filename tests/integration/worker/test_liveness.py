@@ -140,8 +140,8 @@ def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
 
 def test_a_worker_that_may_open_too_few_files_ends_with_the_reason(system: System) -> None:
     system.as_shipped = True
-    command = ["sh", "-c", 'ulimit -n 16; exec "$0" -m taskqueue worker', sys.executable]
+    command = ["sh", "-c", 'ulimit -n 12; exec "$0" -m taskqueue worker', sys.executable]
     environment = {**os.environ, **QUICK, "REDIS_URL": system.url, "WORKER_METRICS_PORT": "0"}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
-    assert "may open 16 files only" in done.stderr + done.stdout
+    assert "may open 12 files only" in done.stderr + done.stdout
