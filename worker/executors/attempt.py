@@ -259,8 +259,8 @@ _OF_ERROR, _OF_GROUP = vars(BaseException), vars(BaseExceptionGroup)
 def let_go(error: BaseException) -> None:
     """Takes the tracebacks off an error and its causes: their frames hold the data of the handler.
 
-    The frames themselves are left alone: that of a task which goes on is ended when it is cleared. The attributes are
-    those of Python's own class, as an error may be frozen, or have others of these names.
+    The frames are not cleared, because clearing the frame of a running task ends that task. The attributes are those
+    of Python's own class: an error may be frozen, or have others of these names.
     """
     errors, known = [error], {id(error)}
     for each in errors:
