@@ -33,7 +33,8 @@ _UNBOUNDED = str(10 * 365 * 24 * 3600)
 """Seconds: a warm shutdown waits for the running job, however long that takes."""
 _OF_DJANGO = "taskqueue.django.handlers"
 """Sets Django up in executors."""
-_OF_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+_OF_TLS = {"ssl_ca_certs": None, "ssl_certfile": None, "ssl_keyfile": None, "ssl_cert_reqs": "required"}
+"""Options of TLS that an address can carry, and what each is without one."""
 _LOOK = 0.5
 """Seconds between two looks at whether this process is the one that runs the housekeeper."""
 _FORCED_AFTER = 1.0
@@ -189,7 +190,7 @@ def address_of(connection: Redis) -> str:
         )
     host = f"[{about['host']}]" if ":" in about["host"] else about["host"]
     scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
-    files = {name: about[name] for name in _OF_TLS if isinstance(about.get(name), str)}
+    files = {name: about[name] for name, usual in _OF_TLS.items() if about.get(name, usual) != usual}
     options = f"?{urlencode(files)}" if scheme == "rediss" and files else ""
     return f"{scheme}://{secret}{host}:{about.get('port') or 6379}/{about.get('db') or 0}{options}"
 

@@ -447,15 +447,26 @@ def test_who_sends_half_a_request_or_reads_nothing_makes_place_for_others(
     server = idle_server(kind=kind)
     server.adj.connection_limit = 42  # with the listener and the trigger
     with ExitStack() as opened:
-        slow = [opened.enter_context(closing(asking(server, said))) for _ in range(40)]
-        other = opened.enter_context(closing(asking(server)))  # accepted after them, and so after some have gone
+        with monkeypatch.context() as patch:
+            patch.setattr(server, "maintenance", lambda now: None)
+            slow = [opened.enter_context(closing(asking(server, said))) for _ in range(40)]
+            wait_until(lambda: turned(server) and waiting(server) == 40, "all are there", 20)
+        for channel in server.active_channels.values():
+            channel.last_activity -= 2
+        server.maintenance(time.monotonic() + 2)
+        other = opened.enter_context(closing(asking(server)))
         wait_until(lambda: turned(server) and readable(other), "another one is answered", 20)
         few = [opened.enter_context(closing(asking(server, HEAD))) for _ in range(5)]
-        wait_until(lambda: turned(server) and arriving(server), "they are there", 20)
+        wait_until(lambda: turned(server) and waiting(server) == 6, "they are there", 20)
         server.maintenance(time.monotonic() + 60)
         assert not any(map(readable, few)), "there is place for them"
         assert any(map(readable, slow))
     server.close()
+
+
+def waiting(server: intake.Server) -> int:
+    """How many connections have sent half a request or read nothing of a response."""
+    return sum(each.request is not None or bool(each.total_outbufs_len) for each in server.active_channels.values())
 
 
 ANSWER = b"x" * 8_000_000
