@@ -282,9 +282,14 @@ def pooled_threaded(numbers: list[int]) -> list[int]:
 
 
 @task("hang-in-thread")
-async def hang_in_thread() -> None:
-    """Waits for a thread that takes longer than any test."""
-    await asyncio.to_thread(time.sleep, 600)
+async def hang_in_thread(calls: int) -> None:
+    """Waits for threads that take longer than any test."""
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 600) for _ in range(calls)))
+
+
+@task("call-in-thread")
+async def call_in_thread() -> str:
+    return await asyncio.to_thread("called".lower)
 
 
 @task("async-in-plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import decimal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -169,6 +170,7 @@ class Attempt:
             open_replay=self.attempts.open_replay,
         )
         current.set(self.task)
+        decimal.setcontext(decimal.getcontext().copy())  # the one that a module has used would be that of all attempts
 
     def call(self) -> Any:
         """Returns what the handler returns: a coroutine function its coroutine.

@@ -380,8 +380,7 @@ class ConcurrentExecutor:
             self._idle_threads.append(running.thread_of_hooks)
         self._unchecked[attempt.name] = None
         self.loop.restore_settings()
-        if running.on_loop.tasks or running.on_loop.calls:
-            self._end_children(running)
+        self._end_children(running)
         self._listen()
         del self.running[number]  # at the end: until then it is known as one that nothing may interrupt
         self._rest_if_idle()
@@ -398,6 +397,10 @@ class ConcurrentExecutor:
 
     def _end_children(self, running: Running) -> None:
         """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
+        if self.loop.leave_calls(running.on_loop):
+            self.attempts.report_leftovers(running.attempt.name, CALLS_LEFT, logging.WARNING, ends=True)
+        if not running.on_loop.tasks:
+            return
         self._left.add(running)
         for child in running.on_loop.tasks:
             child.cancel()
@@ -405,11 +408,9 @@ class ConcurrentExecutor:
 
     def _close_children(self, running: Running) -> None:
         names = [_name(child) for child in list(running.on_loop.tasks) if not _close(child)]
-        left = [f"coroutines that ignore being cancelled ({', '.join(sorted(names))})"] if names else []
-        if running.on_loop.calls:
-            left.append(CALLS_LEFT)
-        if left:
-            self.attempts.report_leftovers(running.attempt.name, ", ".join(left), logging.WARNING, ends=True)
+        if names:
+            left = f"coroutines that ignore being cancelled ({', '.join(sorted(names))})"
+            self.attempts.report_leftovers(running.attempt.name, left, logging.WARNING, ends=True)
         self._left.discard(running)
         self._rest_if_idle()
 

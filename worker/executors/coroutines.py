@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from concurrent import futures
 from typing import Any
 
 from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
@@ -35,7 +34,7 @@ class CoroutineRunner:
             begun.reset(token)
             if left := asyncio.all_tasks(loop) - self._kept:
                 self._cancel(loop, left)
-            if began.calls and futures.wait(list(began.calls), self.cancel_wait).not_done:
+            if loop.leave_calls(began):
                 self.left = self.left or CALLS_LEFT
             loop.restore_settings()
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 CALLS = "task thread of a coroutine"
 """The names of the threads of `asyncio.to_thread` begin with this."""
 CALLS_LEFT = "calls of asyncio.to_thread that still run"
+_MOST_LEFT = 32
+"""Such calls above which the executor is replaced."""
 
 
 class Begun:
@@ -36,7 +38,8 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
 
     def share(self, threads: int) -> None:
         """Prepares it for attempts that use at most so many threads at a time."""
-        self._calls: Executor = ThreadPoolExecutor(threads, CALLS)
+        self._left = set[Future[Any]]()
+        self.set_default_executor(ThreadPoolExecutor(threads, CALLS))
         super().set_task_factory(_new_task)
         self.keep_settings()
 
@@ -50,6 +53,17 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
             debug, handler, self.slow_callback_duration = self._settings
             self.set_debug(debug)
             self.set_exception_handler(handler)
+
+    def leave_calls(self, own: Begun) -> bool:
+        """Allows one more thread for each call that an ended attempt has left running, which cannot be ended.
+
+        Returns whether too many are left for this process.
+        """
+        if own.calls:
+            self._left = {each for each in [*self._left, *own.calls] if not each.done()}
+            if isinstance(self._calls, ThreadPoolExecutor):
+                self._calls._max_workers = self._threads + len(self._left)  # noqa: SLF001  # asked for at each call
+        return len(self._left) > _MOST_LEFT
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         own = begun.get()
@@ -67,7 +81,7 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
         if (own := begun.get()) is not None:
             own.executor = executor
         else:
-            self._calls = executor
+            self._calls, self._threads = executor, getattr(executor, "_max_workers", 0)
 
     def set_task_factory(self, factory: Callable[..., Any] | None) -> None:
         if (own := begun.get()) is not None:

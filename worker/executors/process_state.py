@@ -38,14 +38,14 @@ _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 @dataclass(slots=True)
 class Property:
-    """A process-wide property: how it is read, and how its original value is restored.
+    """A process-wide property: how it is read, and how its original value is restored, if that is worth it.
 
     `restore` may return which parts of it were changed. A change that is `usual` is undone without a report.
     """
 
     name: str
     read: Callable[[], Any]
-    restore: Callable[[Any], object]
+    restore: Callable[[Any], object] = lambda original: None
     usual: bool = False
     original: Any = field(init=False)
 
@@ -120,14 +120,14 @@ def _quick() -> list[Property]:
     return [
         Property("an alarm", _alarm_is_set, _stop_alarms),
         # Whether it is set cannot be asked for.
-        Property("a time-out of faulthandler", faulthandler.cancel_dump_traceback_later, lambda original: None),
+        Property("a time-out of faulthandler", faulthandler.cancel_dump_traceback_later),
         Property("signal handlers", _handlers(_OUR_SIGNALS), partial(_restore_signals, _OUR_SIGNALS)),
         _environment(),
         Property("the time zone", lambda: time.tzname, lambda original: time.tzset()),  # by then TZ is as it was
         Property("the working directory", _working_directory, os.chdir),
-        Property("the umask", partial(os.umask, umask), lambda original: None),  # reading it has restored it
+        Property("the umask", partial(os.umask, umask)),  # reading it has restored it
         Property("sys.stdin, sys.stdout or sys.stderr", lambda: (sys.stdin, sys.stdout, sys.stderr), _restore_streams),
-        Property("a closed standard stream", _a_stream_is_closed, lambda original: None),
+        Property("a closed standard stream", _a_stream_is_closed),
         _logging(),
         Property("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         Property("the default timeout of sockets", socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -146,9 +146,9 @@ def _slow() -> list[Property]:
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
         Property("resource limits", limits, _restore_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _restore_priority),
-        Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid()), lambda original: None),
+        Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid())),
         *_affinity(),
-        Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))], lambda original: None),
+        Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))]),
     ]
 
 
@@ -158,7 +158,7 @@ def _faulthandler() -> Property:
     def read() -> list[Any]:
         return [*map(faulthandler.unregister, _OUR_SIGNALS)]
 
-    found = Property("signals of faulthandler", read, lambda original: None)
+    found = Property("signals of faulthandler", read)
     found.original = [False] * len(_OUR_SIGNALS)
     return found
 
@@ -245,22 +245,17 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _logging() -> Property:
-    """The root logger, and whether other loggers were switched off, as logging.config does by default."""
-    root, sentinel = logging.getLogger(), logging.getLogger(__name__)
-    loggers = [each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    enabled = [each for each in loggers if not each.disabled]
+    root = logging.getLogger()
 
     def read() -> tuple[Any, ...]:
-        return root.level, root.manager.disable, root.disabled, sentinel.disabled, root.handlers[:], root.filters[:]
+        return root.level, root.manager.disable, root.disabled, root.handlers[:], root.filters[:]
 
     def restore(original: tuple[Any, ...]) -> None:
-        level, disable, root.disabled, _, root.handlers[:], root.filters[:] = original
+        level, disable, root.disabled, root.handlers[:], root.filters[:] = original
         root.setLevel(level)
         logging.disable(disable)
-        for each in enabled:
-            each.disabled = False
 
-    return Property("the configuration of logging", read, restore)
+    return Property("the root logger", read, restore)
 
 
 def _restore_locale(original: str) -> None:

@@ -150,14 +150,18 @@ def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) 
     assert system.ended(system.submit("surroundings", "{}")).summary.state is TaskState.COMPLETED
 
 
-def test_an_executor_with_a_call_that_outlives_its_attempt_is_replaced(system: System) -> None:
-    worker = system.start_worker(LEASE_TIME="60", MAX_RETRIES="0")
-    assert system.ended(system.submit("async", "0")).result == "awaited"
-    [before] = system.executors(worker, "concurrent")
-    left = system.ended(system.submit("hang-in-thread", "{}", timeout=timedelta(seconds=0.5)))
-    assert [attempt.outcome for attempt in left.attempts] == [Outcome.TIMED_OUT]
-    wait_until(partial(_is_gone, system, worker, before), "the executor is replaced")
-    assert system.ended(system.submit("async", "0")).result == "awaited"
+def test_calls_in_threads_that_hang_do_not_starve_later_tasks(system: System) -> None:
+    worker = system.start_worker(LEASE_TIME="60", MAX_RETRIES="0", EXECUTOR_SLOTS="4", TASK_TIMEOUT="30")
+    assert system.ended(system.submit("call-in-thread", "{}")).result == "called"
+    before = system.executors(worker, "concurrent")
+    for _ in range(2):  # more calls than there are threads
+        hang = system.submit("hang-in-thread", '{"calls": 16}', timeout=timedelta(seconds=0.5))
+        assert [attempt.outcome for attempt in system.ended(hang).attempts] == [Outcome.TIMED_OUT]
+    assert system.ended(system.submit("call-in-thread", "{}")).result == "called"
+    assert system.executors(worker, "concurrent") == before
+    system.submit("hang-in-thread", '{"calls": 1}', timeout=timedelta(seconds=0.5))
+    wait_until(partial(_is_gone, system, worker, before[0]), "the executor is replaced")
+    assert system.ended(system.submit("call-in-thread", "{}")).result == "called"
 
 
 @pytest.mark.parametrize(

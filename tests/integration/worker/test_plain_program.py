@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,17 @@ def test_a_handler_and_its_children_have_what_a_plain_program_has(system: System
         preexec_fn=handle_own_signals,
     )
     plain = json.loads(done.stdout)
-    for kind in ("plain", "threaded", "async"):
-        for _ in range(2):
-            ended = system.ended(system.submit(f"everything-{kind}", "{}"), 60)
-            result = ended.result
-            assert isinstance(result, dict), ended.attempts
-            for what, seen in result.items():
-                assert differences(seen, plain[what]) == {}, f"{kind}: {what}"
+
+    def differs(kind: str) -> dict[str, Any]:
+        ended = system.ended(system.submit(f"everything-{kind}", "{}"), 60)
+        assert isinstance(ended.result, dict), ended.attempts
+        return {what: found for what, seen in ended.result.items() if (found := differences(seen, plain[what]))}
+
+    for kind in ("plain", "threaded", "async") * 2:
+        found = differs(kind)
+        for _ in range(20):  # a concurrent executor restores its state once it has been idle for a moment
+            if found.keys() != {"state"}:
+                break
+            time.sleep(0.1)
+            found = differs(kind)
+        assert found == {}, kind

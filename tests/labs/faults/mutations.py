@@ -912,12 +912,10 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "calls in threads that keep their threads from later tasks",
         HANGING_CALLS,
-        "worker/executors/concurrent.py",
-        "            left.append(CALLS_LEFT)\n",
-        "            pass\n",
-        _tests(
-            "integration/worker/test_leftovers", "test_an_executor_with_a_call_that_outlives_its_attempt_is_replaced"
-        ),
+        "worker/executors/handlers_loop.py",
+        "= self._threads + len(self._left)",
+        "= self._threads",
+        _tests("integration/worker/test_leftovers", "test_calls_in_threads_that_hang_do_not_starve_later_tasks"),
     ),
     Mutation(
         "processes that outlive their executor",

@@ -90,12 +90,24 @@ def test_what_an_attempt_shuts_down_works_for_the_next() -> None:
     assert runner.left == ""
 
 
-def test_a_call_that_outlives_its_attempt_is_named() -> None:
-    runner, end = CoroutineRunner(cancel_wait=0.05), threading.Event()
+@pytest.mark.parametrize("own_pool", [False, True])
+def test_calls_that_hang_leave_later_ones_their_threads_until_there_are_too_many(own_pool: bool) -> None:
+    runner, end = CoroutineRunner(cancel_wait=600), threading.Event()
+
+    async def set_pool() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     async def leave() -> None:
         asyncio.get_running_loop().run_in_executor(None, end.wait)
 
-    runner.run(leave())
-    end.set()
-    assert runner.left == CALLS_LEFT
+    if own_pool:
+        runner.run_and_keep(set_pool())
+    try:
+        for _ in range(32):
+            runner.run(leave())
+            runner.run(asyncio.to_thread(int))
+            assert runner.left == ""
+        runner.run(leave())
+        assert runner.left == CALLS_LEFT
+    finally:
+        end.set()

@@ -22,7 +22,6 @@ import types
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -74,32 +73,30 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         lambda: urllib.request.install_opener(urllib.request.build_opener()),
         lambda: vars(urllib.request)["_opener"],
     ),
-    "sys.excepthook": (_set(sys, "excepthook", print), lambda: sys.excepthook),
-    "sys.tracebacklimit": (_set(sys, "tracebacklimit", 0), lambda: hasattr(sys, "tracebacklimit")),
     "threading.excepthook": (_set(threading, "excepthook", print), lambda: threading.excepthook),
     "threading.settrace": (lambda: threading.settrace(print), threading.gettrace),
     "warnings": (_shut_up, lambda: [id(warnings.filters), *warnings.filters]),
     "sys.path": (lambda: sys.path.insert(0, "/elsewhere"), lambda: sys.path[:]),
-    "sys.meta_path": (lambda: sys.meta_path.insert(0, Finder), lambda: sys.meta_path[:]),
     "gc callbacks": (lambda: gc.callbacks.append(print), lambda: gc.callbacks[:]),
     "gc thresholds": (lambda: gc.set_threshold(1, 1, 1), gc.get_threshold),
     "switch interval": (lambda: sys.setswitchinterval(5), sys.getswitchinterval),
     "digits": (lambda: sys.set_int_max_str_digits(640), sys.get_int_max_str_digits),
     "stack size": (lambda: threading.stack_size(65536), threading.stack_size),
     "csv": (lambda: csv.field_size_limit(10), csv.field_size_limit),
-    "tracemalloc": (tracemalloc.start, tracemalloc.is_tracing),
     "policy": (lambda: asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy()), asyncio.get_event_loop_policy),
     "start method": (
         lambda: multiprocessing.set_start_method("spawn", force=True),
         lambda: multiprocessing.get_start_method(allow_none=True),
     ),
-    "decimal template": (_set(decimal.DefaultContext, "prec", 3), lambda: decimal.DefaultContext.prec),
-    "shared decimal context": (
-        lambda: copy_context().run(lambda: setattr(decimal.getcontext(), "prec", 3)),
-        lambda: decimal.getcontext().prec,
-    ),
     "loggers": (_change_loggers, _loggers),
     "thread-local": (_set(own, "tenant", "acme"), lambda: vars(own).copy()),
+}
+COSTLY: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+    "sys.excepthook": (_set(sys, "excepthook", print), _set(sys, "excepthook", sys.excepthook)),
+    "sys.tracebacklimit": (_set(sys, "tracebacklimit", 0), lambda: delattr(sys, "tracebacklimit")),
+    "sys.meta_path": (lambda: sys.meta_path.insert(0, Finder), lambda: sys.meta_path.remove(Finder)),
+    "tracemalloc": (tracemalloc.start, tracemalloc.stop),
+    "decimals": (_set(decimal.DefaultContext, "prec", 3), _set(decimal.DefaultContext, "prec", 28)),
 }
 
 
@@ -112,7 +109,6 @@ def _random_numbers() -> Iterator[None]:
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_is_undone(what: str) -> None:
-    decimal.getcontext()
     multiprocessing.set_start_method(None, force=True)
     interpreter_state._own_thread_locals.cache_clear()
     change, look = CHANGES[what]
@@ -129,15 +125,31 @@ def test_a_change_is_undone(what: str) -> None:
     assert group.restore() == []
 
 
-def test_a_finder_of_a_package_that_was_imported_since_stays() -> None:
+@pytest.mark.parametrize("what", COSTLY)
+def test_a_change_that_is_not_undone_costs_the_executor(what: str) -> None:
+    change, undo = COSTLY[what]
     group = Group(interpreter_state.properties())
-    later: Any = type("Later", (Finder,), {"__module__": "imported.by.a.handler"})
-    sys.meta_path.append(later)
+    assert group.restore() == []
+    change()
     try:
-        assert group.restore() == []
-        assert later in sys.meta_path
+        assert [each.undone for each in group.restore()] == [False]
     finally:
-        sys.meta_path.remove(later)
+        undo()
+    assert group.restore() == []
+
+
+def test_of_many_loggers_those_are_compared_that_differ_from_a_new_one() -> None:
+    known: dict[str, Any] = {f"a{number}": logging.Logger(f"a{number}") for number in range(600)}  # noqa: LOG001
+    known["b"] = logging.PlaceHolder(known["a1"])
+    known["a7"].setLevel("ERROR")
+    loggers = interpreter_state._loggers(known)
+    known["a7"].setLevel("INFO")
+    known["a8"].filters.append(print)
+    known["a9"].disabled = True
+    assert len(loggers.read()) == 3
+    assert loggers.undo() == ("loggers", True)
+    assert [known[name].level for name in ("a7", "a8")] == [logging.ERROR, logging.NOTSET]
+    assert (known["a8"].filters, known["a9"].disabled) == ([], False)
 
 
 def test_what_replaces_half_a_module_costs_the_executor() -> None:

@@ -54,6 +54,7 @@ def _limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
 
 
+ROOT_ERRORS = {"version": 1, "root": {"level": "ERROR"}, "disable_existing_loggers": False}
 CHANGES: dict[str, Callable[[], object]] = {
     "signal handlers (SIGUSR1)": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
     "the signal mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}),
@@ -62,7 +63,7 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the working directory": _delete_working_directory,
     "the umask": lambda: os.umask(0o777),
     "sys.stdin, sys.stdout or sys.stderr": lambda: setattr(sys, "stdout", io.StringIO()),
-    "the configuration of logging": lambda: logging.config.dictConfig({"version": 1, "root": {"level": "ERROR"}}),
+    "the root logger": lambda: logging.config.dictConfig(ROOT_ERRORS),
     "the locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"),
     "the recursion limit": lambda: sys.setrecursionlimit(300),
     "the default timeout of sockets": lambda: socket.setdefaulttimeout(0.001),
