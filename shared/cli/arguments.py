@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
+ASKED = "_ARGCOMPLETE"
+"""The environment variable with which the script of a shell asks for words: the line is read as it is then."""
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")
 
@@ -16,7 +19,8 @@ class Parser(argparse.ArgumentParser):
     """Sorts the words before argparse reads them: it has no options behind an optional argument, nor a command."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        known, unknown = super().parse_known_args(self._sorted(args or ()), namespace)
+        words = args or ()
+        known, unknown = super().parse_known_args(words if ASKED in os.environ else self._sorted(words), namespace)
         if unknown and not self._commands:
             near = self._near(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")

@@ -10,7 +10,7 @@ from enum import IntEnum
 from importlib.metadata import PackageNotFoundError, version
 
 from taskqueue.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
-from taskqueue.shared.cli.arguments import Parser, add_format
+from taskqueue.shared.cli.arguments import ASKED, Parser, add_format
 from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from taskqueue.shared.client.client import DEFAULT_URL
@@ -40,12 +40,9 @@ class Status(IntEnum):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns its exit status."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == [completion.COMMAND]:
-        for word, meaning in completion.complete(parser(), words[1:]):
-            print(f"{word}\t{meaning}")
-        return Status.DONE
-    wanted = parser().parse_args(words)
+    if ASKED in os.environ:
+        completion.complete(parser())
+    wanted = parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     if "part" in wanted:
         return parts.run(wanted)
     out = Output(sys.stdout, as_json=wanted.json not in (False, "text"))
