@@ -1,10 +1,10 @@
 """Server-Sent Events: sends every change of a task or a batch, or its output, to subscribers until it has ended.
 
-A stream occupies no thread. One thread per process reads all watched subjects, four times a second and in one round
-trip, regardless of the number of streams; the loop of `server.py` keeps the connections and writes to them. An event is
-the whole current state, and its id is derived from that; or it is a chunk of output, and its id is its place. A client
-that reconnects to any process with Last-Event-ID therefore gets only events that are new to it. A client that reads too
-slowly is disconnected and may reconnect.
+A stream occupies no thread. One thread per process reads all watched subjects, four times a second, regardless of the
+number of streams; the loop of `server.py` keeps the connections and writes to them. An event is the whole current
+state, and its id is derived from that; or it is a chunk of output, and its id is its place. A client that reconnects to
+any process with Last-Event-ID therefore gets only events that are new to it. Nothing is read for a client that has not
+read its last events; the server disconnects it in the end, and it may reconnect.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from taskqueue.gateway.http import errors
 from taskqueue.shared.errors import StoreUnavailable
@@ -29,6 +30,9 @@ MEDIA_TYPE = "text/event-stream"
 MOST = 400
 """Maximum streams per process; each holds a connection and some kilobytes."""
 INTERVAL = 0.25
+MIN_PAUSE = 0.02
+UNREAD_BYTES = 16 << 20
+"""Maximum bytes of events that wait for clients, all streams together."""
 WHILE_AWAY = 1.0
 """Seconds between polls while Redis does not answer."""
 HEARTBEAT = 15.0
@@ -40,16 +44,24 @@ Subject = tuple[str, str]
 """A watched object: its kind and its id."""
 
 
+Watch = tuple[Subject, str | None]
+"""A subject, and the last event of a client."""
+
+
+class News(NamedTuple):
+    """The events that are new to a client, the id of the last one then, and whether others follow: none, or at once."""
+
+    events: bytes
+    last_event_id: str | None
+    ended: bool = False
+    more: bool = False
+
+
 class Observation(Protocol):
     """What was seen of a subject."""
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more follows."""
-        ...
-
-    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
-        """Returns the events that are new to a client with this last event, and the id of the last one then."""
+    def after(self, last_event_id: str | None) -> News:
+        """Returns what is new to a client with this last event."""
         ...
 
 
@@ -64,8 +76,8 @@ class Snapshot:
     def id(self) -> str:
         return blake2b(self.data, digest_size=8).hexdigest()
 
-    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
-        return (b"", self.id) if self.id == last_event_id else (self.event(), self.id)
+    def after(self, last_event_id: str | None) -> News:
+        return News(b"" if self.id == last_event_id else self.event(), self.id, self.ended)
 
     def event(self) -> bytes:
         name = b"end" if self.ended else b"state"
@@ -75,8 +87,17 @@ class Snapshot:
 class Sink(Protocol):
     """The receiver of a stream's events."""
 
+    @property
+    def unread(self) -> int:
+        """The bytes of events that the client has not read."""
+        ...
+
     def send(self, data: bytes) -> bool:
         """Sends data. Returns whether the client is still connected."""
+        ...
+
+    def disconnect(self) -> None:
+        """Disconnects the client."""
         ...
 
     def end(self) -> None:
@@ -86,6 +107,8 @@ class Sink(Protocol):
 
 class Waiting:
     """A sink for servers that read a response from an iterator, which occupies one of their threads."""
+
+    unread = 0
 
     def __init__(self) -> None:
         self.parts: SimpleQueue[bytes | None] = SimpleQueue()
@@ -97,20 +120,27 @@ class Waiting:
     def end(self) -> None:
         self.parts.put(None)
 
+    disconnect = end
+
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.parts.get, None)
 
 
 class Stream:
-    """A subscription to one subject."""
+    """A subscription of a client to one subject."""
 
-    def __init__(self, broadcaster: Broadcaster, subject: Subject, last_event_id: str | None) -> None:
+    def __init__(self, broadcaster: Broadcaster, subject: Subject, last_event_id: str | None, client: str = "") -> None:
         self.broadcaster = broadcaster
         self.subject = subject
+        self.client = client
         self.last_event_id = last_event_id
         """The id of the last event that the client has."""
         self.sink: Sink | None = None
         self.spoke_at = time.monotonic()
+
+    @property
+    def unread(self) -> int:
+        return self.sink.unread if self.sink else 0
 
     def begin(self, sink: Sink) -> None:
         """Sends events to `sink` from now on; ends it when the process stops, as the streams may be ended already."""
@@ -122,24 +152,26 @@ class Stream:
         """Ends the subscription after the client has disconnected."""
         self.broadcaster.forget(self)
 
-    def publish(self, observation: Observation | None, now: float) -> None:
-        """Sends what is new of it; None means that the subject was removed."""
+    def publish(self, observation: Observation | None, now: float) -> bool:
+        """Sends what is new of it; None means that the subject was removed. Returns whether more follows at once."""
         if self.sink is None:
             # The headers are not written yet, or never will be because the client has disconnected.
             if now - self.spoke_at > HEARTBEAT:
                 self.close()
-            return
+            return False
         if observation is None:
             self._publish(b"event: gone\ndata: {}\n\n", now)
             self.finish()
-            return
-        events, self.last_event_id = observation.after(self.last_event_id)
-        if events:
-            self._publish(events, now)
+            return False
+        news = observation.after(self.last_event_id)
+        self.last_event_id = news.last_event_id
+        if news.events:
+            self._publish(news.events, now)
         elif now - self.spoke_at >= HEARTBEAT:
             self._publish(_COMMENT, now)
-        if observation.ended:
+        if news.ended:
             self.finish()
+        return news.more
 
     def breathe(self, now: float) -> None:
         """Sends a comment when the stream has been silent for HEARTBEAT seconds."""
@@ -155,10 +187,12 @@ class Stream:
         self.spoke_at = now
         if self.sink is not None and not self.sink.send(data):
             self.close()
+        elif self.unread:
+            self.broadcaster.bound_unread()
 
 
-Look = Callable[[Mapping[Subject, Collection[str | None]]], Mapping[Subject, Observation]]
-"""Returns what is seen of each subject that exists, for clients with these last events."""
+Look = Callable[[Collection[Watch]], Iterable[tuple[Watch, Observation]]]
+"""Returns what is seen of each subject that exists."""
 
 
 class Broadcaster:
@@ -172,26 +206,32 @@ class Broadcaster:
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
 
-    def open(self, subject: Subject, last_event_id: str | None) -> tuple[Stream | None, bytes]:
+    def open(self, subject: Subject, last_event_id: str | None, client: str = "") -> tuple[Stream | None, bytes]:
         """Returns a stream and its first bytes; None instead of the stream when the subject has ended.
 
-        Raises KeyError when the subject does not exist, and Refusal when the maximum number of streams is open.
+        Raises KeyError when the subject does not exist, and Refusal when the maximum number of streams is open, or the
+        client of an API key has as many as are left for all others.
         """
-        observation = self.look({subject: [last_event_id]})[subject]
-        events, last = observation.after(last_event_id)
-        if observation.ended:
-            return None, _BEGIN + events if events else b""
-        stream = Stream(self, subject, last)
+        watch = (subject, last_event_id)
+        news = dict(self.look([watch]))[watch].after(last_event_id)
+        if news.ended:
+            return None, _BEGIN + news.events if news.events else b""
+        stream = Stream(self, subject, news.last_event_id, client)
         with self.lock:
-            if len(self.streams) >= self.most:
+            left, own = self.most - len(self.streams), sum(each.client == client for each in self.streams)
+            if left <= 0 or (client and own >= left):
                 headers = {"Retry-After": str(refusals.RETRY_AFTER)}
                 detail = f"{self.most} event streams are open, the maximum: try again later"
+                if left > 0:
+                    detail = (
+                        f"{client} has {own} event streams, and {left} are left for all: end some, or try again later"
+                    )
                 raise Refusal(errors.BUSY, detail, headers=headers)
             self.streams[stream] = None
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="announcer", daemon=True)
                 self.thread.start()
-        return stream, _BEGIN + events
+        return stream, _BEGIN + news.events
 
     def forget(self, stream: Stream) -> None:
         with self.lock:
@@ -199,9 +239,12 @@ class Broadcaster:
 
     def _run(self) -> None:
         while streams := self._watching():
-            pause = INTERVAL
+            next_round = time.monotonic() + INTERVAL
             try:
-                self._round(streams)
+                behind = self.round(streams)
+                while behind and time.monotonic() < next_round:
+                    behind = self.round(behind)
+                pause = max(MIN_PAUSE, next_round - time.monotonic())
             except StoreUnavailable:
                 pause = WHILE_AWAY
                 for stream in streams:
@@ -218,15 +261,30 @@ class Broadcaster:
                 self.thread = None
         return streams
 
-    def _round(self, streams: Collection[Stream]) -> None:
+    def round(self, streams: Collection[Stream]) -> list[Stream]:
+        """Sends what is new to all streams that are read. Returns those that are sent more at once."""
         if self.stopping.is_set():
             for stream in streams:
                 stream.finish()  # the client reconnects to another process
-            return
-        watched: dict[Subject, list[str | None]] = {}
+            return []
+        watched: dict[Watch, list[Stream]] = {}
         for stream in streams:
-            watched.setdefault(stream.subject, []).append(stream.last_event_id)
-        observations = self.look(watched)
-        now = time.monotonic()
-        for stream in streams:
-            stream.publish(observations.get(stream.subject), now)
+            if not stream.unread:
+                watched.setdefault((stream.subject, stream.last_event_id), []).append(stream)
+        behind, now = list[Stream](), time.monotonic()
+        for watch, observation in self.look(list(watched)):
+            behind += [each for each in watched.pop(watch) if each.publish(observation, now)]
+        for stream in chain.from_iterable(watched.values()):
+            stream.publish(None, now)
+        return behind
+
+    def bound_unread(self) -> None:
+        """Disconnects clients while all together have too much to read: those with most first."""
+        unread = {stream: stream.unread for stream in list(self.streams)}
+        excess = sum(unread.values()) - UNREAD_BYTES
+        for stream in sorted(unread, key=unread.__getitem__, reverse=True):
+            if excess <= 0:
+                return
+            excess -= unread[stream]
+            if stream.sink is not None:
+                stream.sink.disconnect()

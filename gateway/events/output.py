@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taskqueue.gateway.events.broadcaster import News
 from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.stores.output import START, OutputEntry, parse_entry_id
+from taskqueue.shared.stores.output import START, OutputEntry, OutputPage, parse_entry_id
 
 _END = ".end"
 """Follows the id of the last chunk in the id of the event `end`."""
@@ -15,24 +15,21 @@ _END = ".end"
 
 @dataclass(frozen=True, slots=True)
 class OutputObservation:
-    """Chunks of the output of a task, all those that some client has not got."""
+    """A page of the output of a task."""
 
-    entries: Sequence[OutputEntry]
+    page: OutputPage
     ended: bool
     redaction: Redaction | None = None
     """Hides what a client with a personal key may not see."""
 
-    def after(self, last_event_id: str | None) -> tuple[bytes, str | None]:
-        """Returns the new events, and the id of the last one."""
+    def after(self, last_event_id: str | None) -> News:
+        """Returns the events of the page, which begins after that one."""
         if last_event_id and last_event_id.endswith(_END):
-            return b"", last_event_id
-        last = last_chunk(last_event_id)
-        new = [each for each in self.entries if entry_order(each.id) > entry_order(last)]
-        last = new[-1].id if new else last
-        events = b"".join(map(self._event, new))
-        if not self.ended:
-            return events, last
-        return events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END
+            return News(b"", last_event_id, ended=True)
+        events, last = b"".join(map(self._event, self.page.entries)), self.page.last
+        if not self.ended or self.page.more:
+            return News(events, last, more=self.page.more)
+        return News(events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END, ended=True)
 
     def _event(self, entry: OutputEntry) -> bytes:
         if entry.chunk is None:

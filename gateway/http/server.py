@@ -19,9 +19,6 @@ from taskqueue.shared.http import server
 
 log = logging.getLogger(__name__)
 
-UNREAD_EVENTS = 256 << 10
-"""Maximum bytes of events that wait for a client that does not read."""
-
 
 class Problem(ErrorTask):  # type: ignore[misc]  # waitress has no types
     """The refusal of a request that could not be parsed, as a problem document."""
@@ -68,17 +65,22 @@ class Task(server.Task):
             self.channel.events = self.events
             self.events.begin(self)
 
+    @property
+    def unread(self) -> int:
+        return 0 if self.channel.will_close else int(self.channel.total_outbufs_len)
+
     def send(self, data: bytes) -> bool:
-        """Sends data. Returns whether the client is connected; disconnects a client that reads too slowly."""
-        if self.channel.total_outbufs_len > UNREAD_EVENTS:
-            self.channel.will_close = True
-        else:
-            try:
-                self.write(data)
-            except ClientDisconnected:
-                return False
+        """Sends data. Returns whether the client is connected."""
+        try:
+            self.write(data)
+        except ClientDisconnected:
+            return False
         self.channel.server.pull_trigger()
         return not self.channel.will_close
+
+    def disconnect(self) -> None:
+        self.channel.will_close = True
+        self.channel.server.pull_trigger()
 
     def end(self) -> None:
         """Ends the stream and its connection."""

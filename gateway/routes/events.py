@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
 
 from flask import g, request
 
 from taskqueue.gateway import present
-from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting
-from taskqueue.gateway.events.output import OutputObservation, entry_order, last_chunk
+from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
+from taskqueue.gateway.events.output import OutputObservation, last_chunk
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.schemas.batches import BatchView
@@ -34,7 +34,7 @@ UNBUFFERED = {"X-Accel-Buffering": "no"}
 
 
 class Poller:
-    """Reads tasks, batches and output in one round trip each, and builds events only for changes."""
+    """Reads tasks and batches in one round trip each, output page by page, and builds events only for changes."""
 
     def __init__(self, records: Records, batches: Batches, outputs: Outputs, redaction: Redaction) -> None:
         self.records = records
@@ -43,8 +43,9 @@ class Poller:
         self.redactions = {OUTPUT: None, HIDDEN_OUTPUT: redaction}
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
-    def __call__(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
-        """Returns what is seen of each subject that exists, for clients with these last events."""
+    def __call__(self, watched: Collection[Watch]) -> Iterator[tuple[Watch, Observation]]:
+        """Yields what is seen of each subject that exists."""
+        subjects = {subject for subject, _ in watched}
         tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
         batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
         found: dict[Subject, TaskSummary | Batch] = {("task", each.id): each for each in tasks}
@@ -52,24 +53,15 @@ class Poller:
         observations = {subject: self._snapshot(subject, each) for subject, each in found.items()}
         if len(subjects) > 1:
             self.seen = {subject: (found[subject], snapshot) for subject, snapshot in observations.items()}
-        return {**observations, **self._output(subjects)}
-
-    def _output(self, subjects: Mapping[Subject, Collection[str | None]]) -> Mapping[Subject, Observation]:
-        wanted = {subject: ids for subject, ids in subjects.items() if subject[0] in self.redactions}
-        if not wanted:
-            return {}
-        had: dict[str, list[str]] = {}
-        for (_, name), ids in wanted.items():
-            had.setdefault(name, []).extend(map(last_chunk, ids))
-        last = {name: min(ids, key=entry_order) for name, ids in had.items()}
+        yield from ((watch, observations[watch[0]]) for watch in watched if watch[0] in observations)
+        names = {name for kind, name in subjects if kind in self.redactions}
         # The state first: what has ended by then has written all of its output.
-        states = {each.id: each.state for each in self.records.summaries(list(last))}
-        entries = self.outputs.after(last)
-        return {
-            (kind, name): OutputObservation(entries[name], states[name].ended, self.redactions[kind])
-            for kind, name in wanted
-            if name in states
-        }
+        states = {each.id: each.state for each in self.records.summaries(list(names))}
+        wanted = [each for each in watched if each[0][0] in self.redactions and each[0][1] in states]
+        pages = self.outputs.after([(name, last_chunk(last)) for (_, name), last in wanted])
+        for watch, page in zip(wanted, pages, strict=True):
+            kind, name = watch[0]
+            yield watch, OutputObservation(page, states[name].ended, self.redactions[kind])
 
     def _snapshot(self, subject: Subject, found: TaskSummary | Batch) -> Snapshot:
         known = self.seen.get(subject)
@@ -95,7 +87,7 @@ class EventRoutes:
 
         Events `state` and, last, `end` have the task as GET /tasks lists it. An event is the whole current state; of
         changes within a quarter of a second only the last is sent. The response is 503 when the maximum number of
-        streams is open.
+        streams is open, or the client of the API key has as many as are left for all others.
         """
         return self._watch(("task", task_id), TaskNotFound)
 
@@ -110,9 +102,9 @@ class EventRoutes:
     def output(self, task_id: str) -> Reply:
         """Streams what the handler emits (`emit`) as Server-Sent Events until the task has ended.
 
-        Events `output` have `attempt` and `chunk`, in the order in which they were emitted; the first response has all
-        chunks so far. An attempt that runs again appends behind the chunks of the one before. The event `truncated`
-        says that the task has reached MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
+        Events `output` have `attempt` and `chunk`, in the order in which they were emitted, from the first one on. An
+        attempt that runs again appends behind the chunks of the one before. The event `truncated` says that the task
+        has reached MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
         """
         return self._watch((HIDDEN_OUTPUT if g.get("redaction") else OUTPUT, task_id), TaskNotFound)
 
@@ -135,7 +127,7 @@ class EventRoutes:
         if request.method == "HEAD":
             return Reply(content=b"", media_type=MEDIA_TYPE)
         try:
-            stream, first = self.broadcaster.open(subject, request.headers.get("Last-Event-ID"))
+            stream, first = self.broadcaster.open(subject, request.headers.get("Last-Event-ID"), g.get("client", ""))
         except KeyError:
             raise missing(id=subject[1]) from None
         if stream is None:

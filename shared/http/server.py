@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from gunicorn.workers.base import Worker
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
+from waitress.buffers import OverflowableBuffer
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
@@ -160,6 +161,14 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
             or (self.total_outbufs_len and silent > min(max(idle_seconds, receive_seconds), UNREAD_SECONDS))
             or (self.request is None and not self.busy and silent > idle_seconds)
         )
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        sent: bool = super()._flush_some(do_close)
+        if not self.total_outbufs_len and self.outbufs[0].buf is not None:
+            # waitress would keep what was sent, up to 16 MiB for each connection: streams and idle ones last.
+            self.outbufs[0].close()
+            self.outbufs[:], self.current_outbuf_count = [OverflowableBuffer(self.adj.outbuf_overflow)], 0
+        return sent
 
     def service(self) -> None:
         self.refused = self.requests[0].error is not None

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import http.client
+import select
 import signal
+import socket
 import threading
 import time
-from contextlib import ExitStack, closing
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, suppress
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import Redis
 
-from taskqueue.gateway.events.broadcaster import Broadcaster, Snapshot, Stream
+from taskqueue.gateway.events.broadcaster import UNREAD_BYTES, Broadcaster, Snapshot, Stream, Watch
 from taskqueue.shared.client import Client, TaskState, new_task
+from taskqueue.shared.submission.refusals import Refusal
 from tests.integration.client.conftest import Running, start_gateway
+from tests.integration.gateway.test_large_batches import resident
 from tests.support.figures import judge_since
 from tests.support.harness import free_port, wait_until
+from tests.support.keys import keys
 
 
 def open_stream(url: str, path: str, **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
@@ -168,8 +177,9 @@ def test_a_client_continues_its_stream_at_the_next_gateway(running: Running, cli
 class Sink:
     """Keeps what is said."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: int = 0) -> None:
         self.said: list[bytes] = []
+        self.unread = unread
 
     def send(self, data: bytes) -> bool:
         self.said.append(data)
@@ -178,9 +188,17 @@ class Sink:
     def end(self) -> None:
         self.said.append(b"END")
 
+    def disconnect(self) -> None:
+        self.said.append(b"DISCONNECTED")
+        self.unread = 0
+
+
+def seen(watched: Collection[Watch]) -> Iterator[tuple[Watch, Snapshot]]:
+    return ((each, Snapshot(b"{}", False)) for each in watched)
+
 
 def test_a_silent_stream_gives_a_sign_of_life_and_what_is_removed_ends_it() -> None:
-    broadcaster = Broadcaster(lambda subjects: {}, threading.Event())
+    broadcaster = Broadcaster(seen, threading.Event())
     stream, sink = Stream(broadcaster, ("task", "1"), None), Sink()
     stream.begin(sink)
     now = stream.spoke_at
@@ -196,7 +214,7 @@ def test_a_silent_stream_gives_a_sign_of_life_and_what_is_removed_ends_it() -> N
 
 def test_a_stream_that_begins_while_the_gateway_stops_ends_at_once() -> None:
     stopping = threading.Event()
-    broadcaster = Broadcaster(lambda subjects: {each: Snapshot(b"{}", False) for each in subjects}, stopping)
+    broadcaster = Broadcaster(seen, stopping)
     stopping.set()
     stream, _ = broadcaster.open(("task", "1"), None)
     assert stream is not None
@@ -204,3 +222,64 @@ def test_a_stream_that_begins_while_the_gateway_stops_ends_at_once() -> None:
     sink = Sink()
     stream.begin(sink)
     assert sink.said == [b"END"]
+
+
+def test_a_client_has_at_most_as_many_streams_as_are_left_for_the_others() -> None:
+    broadcaster = Broadcaster(seen, threading.Event(), most=16)
+    broadcaster.thread = threading.current_thread()  # no rounds
+    opened = Counter[str]()
+    for client in "aaaaaaaaabbbbbccc":
+        with suppress(Refusal):
+            broadcaster.open(("task", "1"), None, client)
+            opened[client] += 1
+    assert opened == {"a": 8, "b": 4, "c": 2}
+    for _ in range(2):
+        assert broadcaster.open(("task", "1"), None)[0], "without keys all are for all"
+    with pytest.raises(Refusal, match="16 event streams are open"):
+        broadcaster.open(("task", "1"), None)
+
+
+def test_nothing_is_read_for_a_client_that_does_not_read_and_the_largest_gives_way() -> None:
+    asked: list[Watch] = []
+
+    def look(watched: Collection[Watch]) -> Iterator[tuple[Watch, Snapshot]]:
+        asked.extend(watched)
+        return seen(watched)
+
+    broadcaster = Broadcaster(look, threading.Event())
+    broadcaster.thread = threading.current_thread()  # no rounds of its own
+    sinks = [Sink(each) for each in (UNREAD_BYTES // 2, UNREAD_BYTES, 0)]
+    for at, sink in enumerate(sinks):
+        stream, _ = broadcaster.open(("task", str(at)), None)
+        assert stream is not None
+        stream.begin(sink)
+        stream.last_event_id = "before"
+    asked.clear()
+    broadcaster.round(list(broadcaster.streams))
+    assert asked == [(("task", "2"), "before")]
+    sinks[2].unread = 1
+    broadcaster.bound_unread()
+    assert [each.said[-1:] for each in sinks[:2]] == [[], [b"DISCONNECTED"]]
+    assert sinks[2].said != [b"DISCONNECTED"]
+
+
+def test_output_that_is_not_read_takes_little_memory(running: Running) -> None:
+    def memory() -> int:
+        pid = running.gateway.pid
+        return resident(list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())))
+
+    with Client(running.url) as client, ExitStack() as stack:
+        task = client.submit("echo", 1, delay=600).task_id
+        for _ in range(90):
+            running.system.redis.xadd(keys.output(task), {"attempt": 1, "chunk": f'"{"x" * 10_000}"'})
+        before = memory()
+        callers = [stack.enter_context(closing(socket.socket())) for _ in range(150)]
+        for each in callers:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            each.connect(("127.0.0.1", int(running.url.rpartition(":")[2])))
+            each.sendall(f"GET /tasks/{task}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wait_until(lambda: select.select(callers, [], [], 0)[0] == callers, "all are answered")
+        with callers[-1].makefile("rb") as response:
+            assert sum(1 for _ in islice((line for line in response if line.startswith(b"data:")), 90)) == 90
+        assert memory() - before < 60
+        client.cancel(task)

@@ -103,6 +103,22 @@ def test_entries_that_cannot_be_read_are_left_out(running: Running, client: Clie
     assert chunks(client.stream(task)) == [(1, "once"), (1, "c")]
 
 
+def test_more_than_a_page_comes_in_order_and_whole(running: Running, client: Client) -> None:
+    texts = ["a" * 200_000, *map(str, range(300)), "b" * 40_000, "c" * 40_000, *map(str, range(130))]
+    redis, task = running.system.redis, client.submit("echo", 1, delay=600).task_id
+    for text in texts[:200]:
+        redis.xadd(keys.output(task), {"attempt": 1, "chunk": json.dumps(text)})
+    for _ in range(100):
+        redis.xadd(keys.output(task), {"attempt": "x"})
+    stream = client.stream(task)
+    assert [next(stream).chunk for _ in range(200)] == texts[:200]
+    for text in texts[200:]:
+        redis.xadd(keys.output(task), {"attempt": 1, "chunk": json.dumps(text)})
+    client.cancel(task)
+    assert [each.chunk for each in stream] == texts[200:]
+    assert [each.chunk for each in client.stream(task)] == texts
+
+
 def test_no_task_has_no_stream(client: Client) -> None:
     with pytest.raises(NotFound):
         next(client.stream("none"))

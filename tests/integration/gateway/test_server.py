@@ -530,6 +530,18 @@ def test_a_client_that_reads_nothing_of_its_response_is_cut(monkeypatch: pytest.
     server.close()
 
 
+@pytest.mark.parametrize("kind", [Server, DashboardServer], ids=["gateway", "dashboard"])
+def test_a_connection_keeps_no_memory_of_a_response_that_was_read(kind: type[intake.Server]) -> None:
+    server = idle_server(kind=kind)
+    with closing(socket.create_connection(server.socket.getsockname(), timeout=30)) as caller:
+        caller.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        wait_until(lambda: turned(server) and readable(caller), "it is answered")
+        [channel] = server.active_channels.values()
+        wait_until(lambda: len(caller.recv(1 << 20)) > 0 and turned(server) and not channel.busy, "all of it is taken")
+        assert [each.buf for each in channel.outbufs] == [None]
+    server.close()
+
+
 def late(channel: intake.Channel) -> bool:
     return channel.late(time.monotonic(), 60)
 
