@@ -16,6 +16,7 @@ from itertools import islice
 
 from redis.exceptions import RedisError
 
+from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState
 from taskqueue.shared.errors import TaskQueueError
@@ -118,8 +119,8 @@ class Heartbeat:
 
         That a type has no limit is declared once: ten thousand types would repeat it with each declaration.
         """
-        # Housekeeping limits webhook deliveries, because it knows all workers.
-        handlers = {f"type:{each.name}": each.limit for each in types if each.name != WEBHOOK_TYPE}
+        # Housekeeping limits webhook deliveries and HTTP tasks, because it knows all workers.
+        handlers = {f"type:{each.name}": each.limit for each in types if each.name not in (WEBHOOK_TYPE, HTTP_TYPE)}
         if not first:
             handlers = {name: limit for name, limit in handlers.items() if limit}
         others = self.limits.declare(handlers, self.engine.settings.declared_limits(), first=first)

@@ -1,7 +1,8 @@
-"""Keeps webhook deliveries from taking every slot: slow receivers would delay all other tasks that wait.
+"""Keeps webhook deliveries and HTTP tasks from taking every slot: slow servers would delay all other tasks that wait.
 
-Sets a limit on their type: half of the slots of all workers, at least one. The limit exists only while deliveries are
-on record; a limit that is set or declared takes precedence.
+Sets a limit on their types: for deliveries half of the slots of all workers, for HTTP tasks three quarters of those in
+threads, so that deliveries need not wait for them. A limit exists only while tasks of its type are on record; one that
+is set or declared takes precedence.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import WEBHOOK_TYPE
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.workers import Workers
 
-NAME = f"type:{WEBHOOK_TYPE}"
 EVERY = 10.0
 """Seconds between checks of the number of slots."""
 
 
 class DeliveryShare:
-    """The part of the slots that deliveries may occupy."""
+    """The parts of the slots that deliveries and HTTP tasks may occupy."""
 
     def __init__(self, limits: Limits, workers: Workers, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -29,13 +30,13 @@ class DeliveryShare:
         self.next_look = float("-inf")
 
     def keep(self) -> None:
-        """Sets the limit, at intervals."""
+        """Sets the limits, at intervals."""
         if self.clock() >= self.next_look:
             self.next_look = self.clock() + EVERY
-            self.limits.share(NAME, self._limit())
+            workers = [each for each in self.workers.all() if each.state != "draining"]
+            self._share(WEBHOOK_TYPE, max(1, sum(each.slots or each.executors for each in workers) // 2))
+            self._share(HTTP_TYPE, sum(each.slots - each.serial_slots for each in workers if each.slots) * 3 // 4)
 
-    def _limit(self) -> Limit | None:
-        if not self.workers.redis.exists(self.workers.keys.tasks_of_type(WEBHOOK_TYPE)):
-            return None
-        slots = sum(each.slots or each.executors for each in self.workers.all() if each.state != "draining")
-        return Limit(concurrency=max(1, slots // 2))
+    def _share(self, task_type: str, slots: int) -> None:
+        wanted = slots and self.workers.redis.exists(self.workers.keys.tasks_of_type(task_type))
+        self.limits.share(f"type:{task_type}", Limit(concurrency=slots) if wanted else None)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from taskqueue.shared.domain.http_task import HTTP_TYPE
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
 from taskqueue.shared.redis.scripts import Argument, Scripts
 from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.workers import WorkerInfo, Workers
-from taskqueue.worker.housekeeping.delivery_share import EVERY, NAME, DeliveryShare
+from taskqueue.worker.housekeeping.delivery_share import EVERY, DeliveryShare
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.keys import keys
+
+NAME = f"type:{WEBHOOK_TYPE}"
 
 
 class Share:
@@ -28,13 +32,13 @@ class Share:
         self.now = 0.0
         self.share = DeliveryShare(self.limits, self.workers, lambda: self.now)
 
-    def after_a_look(self) -> Limit | None:
+    def after_a_look(self, name: str = NAME) -> Limit | None:
         self.now += EVERY
         self.share.keep()
-        found = self.limits.get(NAME)
+        found = self.limits.get(name)
         return found.limit if found else None
 
-    def work(self, name: str, slots: int, state: str = "idle") -> None:
+    def work(self, name: str, slots: int, state: str = "idle", serial: int = 0) -> None:
         self.workers.announce(
             WorkerInfo(
                 name=name,
@@ -44,6 +48,7 @@ class Share:
                 queues=("normal",),
                 executors=2,
                 slots=slots,
+                serial_slots=serial,
                 started_at=datetime.now(UTC),
                 state=state,
             )
@@ -81,6 +86,20 @@ def test_receivers_that_do_not_answer_leave_room_for_other_tasks(share: Share) -
     claimed = [(row[0].decode(), row[2].decode()) for row in reply[3]]
     assert [kind for _, kind in claimed].count(WEBHOOK_TYPE) == 2
     assert (other, "noop") in claimed
+
+
+def test_http_tasks_that_hang_leave_threads_to_deliveries(share: Share) -> None:
+    share.work("a", 10, serial=2)
+    share.submit(HTTP_TYPE, 20)
+    share.submit(WEBHOOK_TYPE, 5)
+    share.after_a_look()
+    reply = share.machine.scripts.call("claim", "a", "t", 9_000_000, 8, 1 << 20, "normal", 8)
+    assert Counter(row[2].decode() for row in reply[3]) == {HTTP_TYPE: 6, WEBHOOK_TYPE: 2}
+    share.work("a", 2, serial=2)
+    assert share.after_a_look(f"type:{HTTP_TYPE}") is None, "before there are threads there is nothing to share"
+    share.work("a", 10, serial=2)
+    share.limits.put(f"type:{HTTP_TYPE}", Limit(concurrency=8))
+    assert share.after_a_look(f"type:{HTTP_TYPE}") == Limit(concurrency=8)
 
 
 def test_one_slot_alone_delivers_too_and_looks_are_few(share: Share) -> None:
