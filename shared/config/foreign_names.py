@@ -1,4 +1,4 @@
-"""Warnings about variables that are not read: named as in Deckard or Redisson, service links, or without effect."""
+"""Warnings about variables that are not read: without a meaning here, service links, or without effect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from taskqueue.shared.config import other_names
 from taskqueue.shared.config.settings import Settings, is_service_link
 
 log = logging.getLogger(__name__)
@@ -17,28 +18,15 @@ _NEED = {
     "rediss": ("REDIS_CA_FILE", "REDIS_CERT_FILE", "REDIS_KEY_FILE"),
     "+sentinel": ("REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD"),
 }
-_OURS = {
-    "DECKARD_REDIS_ADDRESS": "set REDIS_HOST, or REDIS_URL",
-    "DECKARD_HOUSEKEEPER_ENABLED": "start a housekeeper as a process of its own: taskqueue housekeeper",
-    "WORKFLOW_LOCK_ENABLED": "set HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED",
-    "WORKFLOW_LOCK_TIMEOUT": "set HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL",
-    "WORKFLOW_LOCK_WAIT_TIME": "set HOUSEKEEPER_LOCK_WAIT",
-    "REDISSON_ENABLED": "set REDIS_URL, and HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED for locks",
-}
 
 
 def hints(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yields each variable that is not read because of its name or of another one, and what to do about it."""
     yield from ((name, why) for name, why in sorted(_without_effect(environment).items()) if environment.get(name))
     for name in sorted(environment):
-        prefix = next((each for each in _PREFIXES if name.startswith(each)), None)
-        if prefix is None:
-            continue
-        ours = name.removeprefix(prefix)
-        known = (
-            f"set {ours}" if ours.lower() in Settings.model_fields else "docs/reference/settings.md lists all settings"
-        )
-        yield name, _OURS.get(name, known)
+        ours = other_names.VARIABLES.get(name, name.removeprefix(other_names.DECKARD).lower())
+        if name.startswith(_PREFIXES) and ours not in Settings.model_fields:
+            yield name, other_names.WITHOUT_MEANING.get(name, "docs/reference/settings.md lists all settings")
 
 
 def _without_effect(environment: Mapping[str, str]) -> dict[str, str]:
@@ -60,3 +48,7 @@ def warn() -> None:
     """Logs a warning for each such variable of this process, without its value."""
     for name, instead in hints(os.environ):
         log.warning("%s is not read: %s", name, instead)
+    for setting in Settings.model_fields:
+        for name in other_names.variables_of(setting):
+            if os.environ.get(name):
+                log.info("%s is read as %s", name, setting.upper())

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from taskqueue.shared.config import other_names
 from taskqueue.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
 from taskqueue.shared.config.values import (
     Choices,
@@ -89,6 +91,9 @@ class Settings(BaseModel):
     )
     redis_host: Host = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
+    redis_database: int = _at(
+        "redis.database", 0, "Number of the Redis database, unless the address has one.", ge=0, le=10_000
+    )
     redis_username: str = _at("redis.username", "", "Redis user (ACL), unless the address names one.")
     redis_password: str = _at("redis.password", "", "Redis password, unless the address has one.")
     redis_sentinel_username: str = _at("redis.sentinel_username", "", "User of the sentinels, if they require one.")
@@ -117,6 +122,9 @@ class Settings(BaseModel):
         "How often gateway, dashboard and housekeepers resend a Redis command after its connection broke.",
         ge=0,
         le=10,
+    )
+    redis_retry_interval: Seconds = _at(
+        "redis.retry_interval", 0, "How long each of REDIS_RETRIES waits before it.", ge=0, le=10
     )
     redis_max_connections: int = _at(
         "redis.max_connections",
@@ -886,8 +894,10 @@ class Settings(BaseModel):
         """
         if self.is_partitioned:
             raise ValueError("these are the settings of several partitions, which have no common address")
-        url = self.redis_url or f"redis://{in_url(self.redis_host)}:{self.redis_port}/0"
+        url = self.redis_url or f"redis://{in_url(self.redis_host)}:{self.redis_port}/{self.redis_database}"
         options = {"key_prefix": self.key_prefix}
+        if self.redis_database and re.fullmatch("rediss?://[^/?]*/?", url):
+            url = f"{url.rstrip('/')}/{self.redis_database}"
         if "+sentinel:" in url:
             options |= {
                 "sentinel_username": self.redis_sentinel_username,
@@ -978,13 +988,20 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     file = env.get("CONFIG_FILE", "")
     values, lines = read_tree(file, paths, mistakes)
     places = {path: f"{file}, line {line}: {path}" for path, line in lines.items()}
-    sources = {name: places[yaml_path(name)] for name in values}
+    elsewhere = {name: path for path, name in other_names.PATHS.items()}
+    sources = {name: places.get(yaml_path(name), places.get(elsewhere.get(name, ""), file)) for name in values}
     for name in Settings.model_fields:
         # An empty variable means "not set": compose and Kubernetes pass empty ones.
         # A Secret made by `echo PASSWORD | base64` ends with a line feed.
-        if (value := env.get(name.upper(), "").rstrip("\r\n")) and not is_service_link(name, env):
-            values[name] = value if isinstance(Settings.model_fields[name].default, str) else _structured(value)
-            sources[name] = name.upper()
+        value = (env.get(name.upper()) or _content(name, env, mistakes)).rstrip("\r\n")
+        given = {} if is_service_link(name, env) else {name.upper(): value}
+        given |= {other: env.get(other, "") for other in other_names.variables_of(name)}
+        given = {each: text for each, text in given.items() if text}
+        if len(set(given.values())) > 1:
+            mistakes.append(f"{' and '.join(given)} differ, and are the same setting: keep {name.upper()}")
+        for source, text in given.items():
+            values[name] = text if isinstance(Settings.model_fields[name].default, str) else _structured(text)
+            sources[name] = source
     settings = None
     try:
         settings = Settings.model_validate(values)
@@ -995,6 +1012,19 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
     return settings
+
+
+def _content(name: str, env: Mapping[str, str], mistakes: list[str]) -> str:
+    """Returns what the file NAME_FILE holds, as Docker's secrets are given; empty without that variable."""
+    variable = f"{name}_file"
+    path = env.get(variable.upper(), "")
+    if not path or variable in Settings.model_fields:  # API_KEYS_FILE is a setting of its own
+        return ""
+    try:
+        return Path(path).read_text()
+    except (OSError, ValueError) as error:
+        mistakes.append(f"{variable.upper()}: {path} cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}")
+        return ""
 
 
 def _structured(text: str) -> object:

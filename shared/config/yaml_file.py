@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from taskqueue.shared.config import other_names
 from taskqueue.shared.errors import needs
+
+log = logging.getLogger(__name__)
 
 
 def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -37,7 +41,8 @@ def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple
     else:
         if isinstance(tree, dict):
             found: dict[str, Any] = {}
-            _walk(tree, "", paths, found, mistakes, path)
+            other_names.unfold(tree, lambda text: Reader(text).read())
+            _walk(tree, "", {**paths, **other_names.PATHS}, found, mistakes, path)
             return found, reader.lines
         mistakes.append(f"CONFIG_FILE: {path} must hold a mapping")
     return {}, {}
@@ -49,9 +54,13 @@ def _walk(
     for key, value in node.items():
         here = f"{at}{key}"
         if here in paths:
-            found[paths[here]] = value
+            ours = other_names.ours(here, value)
+            if found.setdefault(paths[here], ours) != ours:
+                mistakes.append(f"{file}: {here} differs from another place of the same setting: keep one of them")
         elif isinstance(value, dict) and any(path.startswith(f"{here}.") for path in paths):
             _walk(value, f"{here}.", paths, found, mistakes, file)
+        elif here in other_names.WITHOUT_MEANING:
+            log.warning("%s: %s has no effect: %s", file, here, other_names.WITHOUT_MEANING[here])
         else:
             near = difflib.get_close_matches(here, paths, 1)
             hint = f"; did you mean {near[0]}?" if near else ""

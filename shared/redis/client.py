@@ -27,6 +27,7 @@ def connect(
     *,
     timeout: float = 0.9,
     retries: int = 1,
+    retry_interval: float = 0,
     name: str | None = None,
     check_format: bool = True,
     max_connections: int = 0,
@@ -34,19 +35,19 @@ def connect(
     """Returns a client with bounded waits.
 
     `timeout` bounds connecting and each answer in seconds; with `retries` a command takes at most
-    `timeout * (retries + 1)`. A blocking command needs a client with a longer timeout than its own. With
-    `check_format=False` the client accepts data of any format. With `max_connections` a command waits for a free
-    connection as for an answer. Raises ValueError for an invalid address.
+    `timeout * (retries + 1)`, and `retry_interval` before each of them. A blocking command needs a client with a longer
+    timeout than its own. With `check_format=False` the client accepts data of any format. With `max_connections` a
+    command waits for a free connection as for an answer. Raises ValueError for an invalid address.
     """
     from redis import Redis
-    from redis.backoff import NoBackoff
+    from redis.backoff import ConstantBackoff
     from redis.exceptions import ConnectionError
     from redis.retry import Retry
 
     from taskqueue.shared.redis.connections import make_pool
 
     # Only broken connections are retried; a time-out has used up the caller's time already.
-    retry = Retry(NoBackoff(), retries, supported_errors=(ConnectionError,))
+    retry = Retry(ConstantBackoff(retry_interval), retries, supported_errors=(ConnectionError,))
     pool = make_pool(
         url, timeout=timeout, retry=retry, name=name, check_format=check_format, max_connections=max_connections
     )
@@ -59,6 +60,7 @@ def connect_for(settings: Settings, name: str) -> Redis:
         settings.store_url,
         timeout=settings.redis_timeout,
         retries=settings.redis_retries,
+        retry_interval=settings.redis_retry_interval,
         max_connections=settings.redis_max_connections,
         name=name,
     )

@@ -20,7 +20,7 @@ PASSWORDS = {"REDIS_PASSWORD": "for-a-test", "GRAFANA_PASSWORD": "for-a-test"}
 TEXT = (ROOT / "docker-compose.yml").read_text()
 DEFAULTS = ROOT / "shared" / "compose"
 """Settings of the parts that differ under Compose."""
-_TEXTS = [TEXT, *(each.read_text() for each in DEFAULTS.iterdir())]
+_TEXTS = [TEXT, *(each.read_text() for each in DEFAULTS.glob("*.env"))]
 VARIABLES = frozenset(re.findall(r"(?<!\$)\$\{(\w+)", "\n".join(_TEXTS)))
 """What a person may set in .env."""
 

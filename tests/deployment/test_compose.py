@@ -22,7 +22,7 @@ from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
-from tests.deployment.compose_file import PARTS, PASSWORDS, seconds, services
+from tests.deployment.compose_file import DEFAULTS, PARTS, PASSWORDS, seconds, services
 from tests.support.documents import DOCUMENTS
 from tests.support.harness import ROOT
 
@@ -33,6 +33,7 @@ IMAGE = dict(
 """What the image sets for every part, without what its build arguments name."""
 PUBLISHED = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "grafana": 3000}
 README = DOCUMENTS
+CREDENTIALS = "/var/lib/taskqueue/credentials"
 
 
 def settings_of(part: str) -> Settings:
@@ -112,16 +113,39 @@ def test_the_example_gives_all_parts_the_folder_for_payloads_that_the_image_has(
     there = json.loads(done.stdout)["services"]
     for part in PARTS:
         folder = load(there[part]["environment"]).payload_store.removeprefix("file://")
-        assert [each["target"] for each in there[part]["volumes"]] == [folder], part
-        assert f"install -d -o 10001 -g 10001 {folder} " in (ROOT / "Dockerfile").read_text()
+        assert {each["target"] for each in there[part]["volumes"]} == {folder, CREDENTIALS}, part
+        assert f"install -d -o 10001 -g 10001 {folder} {CREDENTIALS} " in (ROOT / "Dockerfile").read_text()
 
 
-@pytest.mark.parametrize("missing", PASSWORDS)
-def test_without_a_password_nothing_starts_and_the_message_says_how_to_get_one(missing: str) -> None:
-    done = compose_file.read(environment={name: value for name, value in PASSWORDS.items() if name != missing})
-    assert done.returncode != 0
-    assert missing in done.stderr
-    assert "make env" in done.stderr
+def written(folder: Path, **environment: str) -> dict[str, str]:
+    """What the service credentials leaves in its volume."""
+    script = (DEFAULTS / "credentials.sh").read_text().replace(CREDENTIALS, str(folder))
+    told = {"PATH": "/usr/bin:/bin", **dict.fromkeys([*PASSWORDS, "GRAFANA_PORT"], ""), **environment}
+    said = subprocess.run(["sh", "-c", script], env=told, check=True, capture_output=True, text=True).stdout
+    assert "REDIS" not in said
+    assert (folder / "grafana-password").read_text() in said
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o440}
+    return {each.name: each.read_text() for each in folder.iterdir()}
+
+
+def test_passwords_are_made_once_and_those_of_the_env_file_replace_them(tmp_path: Path) -> None:
+    first = written(tmp_path)
+    assert {len(each) for each in first.values()} == {48}
+    assert written(tmp_path) == first
+    assert written(tmp_path, REDIS_PASSWORD="mine") == {**first, "redis-password": "mine"}
+
+
+@pytest.mark.parametrize("environment", [{}, PASSWORDS])
+def test_who_needs_a_password_waits_for_it_and_finds_it(environment: dict[str, str]) -> None:
+    there = json.loads(compose_file.read(environment=environment).stdout)["services"]
+    readers = {name for name, each in there.items() if CREDENTIALS in [v["target"] for v in each.get("volumes", [])]}
+    assert readers == {"credentials", "redis", "redis-1", "redis-2", "grafana", *PARTS}
+    for name in readers - {"credentials", *PARTS}:
+        assert there[name]["depends_on"]["credentials"]["condition"] == "service_completed_successfully"
+        assert there[name]["group_add"] == [there["credentials"]["user"].partition(":")[2]]
+    for name in readers - {"credentials"}:
+        assert [each.get("read_only") for each in there[name]["volumes"] if each["target"] == CREDENTIALS] == [True]
+    assert there["credentials"]["network_mode"] == "none"
 
 
 def test_make_env_writes_passwords_for_their_owner_alone_and_changes_none_that_is_there(tmp_path: Path) -> None:
@@ -154,7 +178,7 @@ def test_make_env_writes_lines_of_their_own_and_takes_no_empty_password_for_one(
 
 def test_no_password_is_in_the_file() -> None:
     for name in re.findall(r"^ *(\w*(?:PASSWORD|SECRET)\w*): (.*)$", compose_file.TEXT, re.MULTILINE):
-        assert re.match(r"\$\{\w+:\?", name[1]), name
+        assert name[0].endswith("_FILE") or re.fullmatch(r"\$\{\w+:-\}", name[1]), name
 
 
 # --- every container is confined ---
@@ -171,14 +195,15 @@ def test_every_container_is_restricted_and_restarts(service: str) -> None:
     assert "cap_add" not in there
     assert there["security_opt"] == ["no-new-privileges:true"]
     assert there["init"] is True, "signals arrive and dead processes are buried"
-    assert there["restart"] == "unless-stopped"
+    once = service == "credentials"
+    assert there["restart"] == ("no" if once else "unless-stopped")
     limits = there["deploy"]["resources"]["limits"]
     assert 0 < float(limits["cpus"]) <= 1, "more than one would not start on a machine with one processor"
     assert int(limits["memory"]) > 0
     assert limits["pids"] > 0
-    assert there["healthcheck"]["test"]
+    assert once or there["healthcheck"]["test"]
     assert there["logging"]["options"].keys() == {"max-size", "max-file"}
-    assert seconds(there["stop_grace_period"]) >= 20
+    assert once or seconds(there["stop_grace_period"]) >= 20
     mounts = [each for each in there.get("volumes", []) if each["type"] == "bind"]
     assert all(each["read_only"] for each in mounts), "the checkout stays as it is"
 
@@ -323,7 +348,10 @@ def test_only_what_people_use_is_published_and_on_loopback_alone() -> None:
 
 def test_redis_is_reached_by_the_parts_alone() -> None:
     servers = {"redis", "redis-1", "redis-2"}
-    assert {name for name, service in services().items() if "store" in service["networks"]} == {*servers, *PARTS}
+    assert {name for name, service in services().items() if "store" in service.get("networks", ())} == {
+        *servers,
+        *PARTS,
+    }
     for name in servers:
         assert services()[name]["networks"].keys() == {"store"}
     assert yaml.safe_load(compose_file.TEXT)["networks"]["store"]["internal"] is True
@@ -335,7 +363,7 @@ def test_redis_keeps_everything_on_a_volume() -> None:
     assert "--appendonly yes" in text
     assert "--maxmemory-policy noeviction" in text
     assert "--requirepass" not in text, "the password would be in the list of processes"
-    assert [(each["type"], each["target"]) for each in redis["volumes"]] == [("volume", "/data")]
+    assert ("volume", "/data") in [(each["type"], each["target"]) for each in redis["volumes"]]
 
 
 # --- it agrees with the rest ---
@@ -351,7 +379,7 @@ def test_a_part_is_started_by_its_command_after_redis_is_well(part: str) -> None
 @pytest.mark.parametrize("part", PARTS)
 def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
     environment = services()[part]["environment"]
-    assert {name.lower() for name in environment} <= Settings.model_fields.keys()
+    assert {name.lower() for name in environment} <= Settings.model_fields.keys() | {"redis_password_file"}
     settings = settings_of(part)
     assert settings.bind_host == "0.0.0.0"
     assert settings.allow_anonymous

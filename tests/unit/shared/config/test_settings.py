@@ -217,3 +217,14 @@ def test_a_file_in_another_encoding_is_refused_in_one_line(encoding: str, tmp_pa
 def test_a_setting_that_is_json_is_strict(tmp_path: Path) -> None:
     [mistake] = mistakes({"SCHEDULES": '{"report": {"type": "t", "interval": 60, "data": NaN}}'})
     assert mistake.startswith("SCHEDULES: must be a JSON object: ")
+
+
+def test_a_value_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("p#/w\n")
+    assert load({"REDIS_PASSWORD_FILE": str(secret)}).redis_password == "p#/w"
+    assert load({"REDIS_PASSWORD_FILE": str(secret), "REDIS_PASSWORD": ""}).redis_password == "p#/w"
+    assert load({"REDIS_PASSWORD_FILE": str(secret), "REDIS_PASSWORD": "x"}).redis_password == "x"
+    assert load({"API_KEYS_FILE": "/none"}).api_keys_file == "/none"
+    with pytest.raises(SettingsError, match=r"^REDIS_PASSWORD_FILE: /.*/none cannot be read: No such file"):
+        load({"REDIS_PASSWORD_FILE": str(tmp_path / "none")})

@@ -1,0 +1,95 @@
+"""Settings under the names that they have in Deckard, in Redisson and in workflow locks."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from taskqueue.shared.config import foreign_names
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.errors import SettingsError
+
+YAML = """\
+redis: {enabled: true, host: one, port: 6379, timeout: 2000ms}
+redisson:
+  enabled: true
+  config: |
+    singleServerConfig:
+      address: redis://one:6379
+      timeout: 2000
+      retryAttempts: 3
+      retryInterval: 1500
+      database: 2
+      connectionMinimumIdleSize: 2
+      connectionPoolSize: 10
+workflow: {lock: {enabled: true, timeout: 30, wait-time: 5}}
+"""
+
+
+def test_variables_are_read() -> None:
+    settings = load(
+        {
+            "DECKARD_HOUSEKEEPER_DISTRIBUTED_EXECUTION_INSTANCE_ID": "hk-1",
+            "DECKARD_HOUSEKEEPER_UNLOCK_PARALLELISM": "10",
+            "DECKARD_REDIS_ADDRESS": "redis",
+            "DECKARD_REDIS_PORT": "1234",
+            "WORKFLOW_LOCK_ENABLED": "true",
+            "WORKFLOW_LOCK_TIMEOUT": "60",
+            "WORKFLOW_LOCK_WAIT_TIME": "5",
+        }
+    )
+    assert settings.housekeeper_distributed_execution_enabled
+    assert settings.housekeeper_distributed_execution_instance_id == "hk-1"
+    assert (settings.housekeeper_distributed_execution_lock_ttl, settings.housekeeper_lock_wait) == (60, 5)
+    assert (settings.store_url, settings.housekeeper_unlock_parallelism) == ("redis://redis:1234/0", 10)
+
+
+def test_a_file_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "application.yaml"
+    file.write_text(YAML)
+    settings = load({"CONFIG_FILE": str(file)})
+    assert settings.store_url == "redis://one:6379/2"
+    assert (settings.redis_timeout, settings.redis_retries, settings.redis_retry_interval) == (2, 3, 1.5)
+    assert settings.redis_max_connections == 10
+    assert settings.housekeeper_distributed_execution_enabled
+    assert settings.housekeeper_lock_wait == 5
+    said = [record.getMessage() for record in caplog.records]
+    assert [each.split()[1] for each in said] == [
+        "redis.enabled",
+        "redisson.enabled",
+        "redisson.config.singleServerConfig.connectionMinimumIdleSize",
+    ]
+    assert all("has no effect: " in each for each in said)
+
+
+def test_a_conflict_with_our_own_name_is_refused(tmp_path: Path) -> None:
+    both = {"WORKFLOW_LOCK_WAIT_TIME": "5", "HOUSEKEEPER_LOCK_WAIT": "6"}
+    with pytest.raises(SettingsError, match="HOUSEKEEPER_LOCK_WAIT and WORKFLOW_LOCK_WAIT_TIME differ"):
+        load(both)
+    assert load({**both, "HOUSEKEEPER_LOCK_WAIT": "5"}).housekeeper_lock_wait == 5
+    file = tmp_path / "application.yaml"
+    file.write_text("housekeeper: {distributed_execution: {lock_wait: 6}}\nworkflow: {lock: {wait-time: 5}}\n")
+    with pytest.raises(SettingsError, match=r"workflow.lock.wait-time differs from another place of the same setting"):
+        load({"CONFIG_FILE": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("DECKARD_GRPC_PORT", "docs/reference/settings.md lists all settings"),
+        ("WORKFLOW_LOCK_TIMEUOT", "docs/reference/settings.md lists all settings"),
+        ("DECKARD_HOUSEKEEPER_ENABLED", "a housekeeper is a process of its own: taskqueue housekeeper"),
+    ],
+)
+def test_what_has_no_meaning_is_said(name: str, why: str) -> None:
+    assert dict(foreign_names.hints({name: "secret"})) == {name: why}
+
+
+def test_our_name_is_said_in_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"WORKFLOW_LOCK_ENABLED": "true"})
+    with caplog.at_level(logging.INFO):
+        foreign_names.warn()
+    assert caplog.messages == ["WORKFLOW_LOCK_ENABLED is read as HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED"]
