@@ -854,8 +854,13 @@ class Settings(BaseModel):
 
     @property
     def adopted_queues(self) -> dict[str, str]:
-        """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs."""
-        return {name: name if name in self.queues else self.default_priority for name in self.rq_queues}
+        """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs.
+
+        That one is not RQ's if it can be avoided: programs and workers of RQ would find the tasks in their lists.
+        """
+        own = [each for each in (self.default_priority, *self.queues) if self.queue_selection.takes(each)]
+        free = next((each for each in own if each not in self.rq_queues), None)
+        return {name: free or (name if name in own else self.default_priority) for name in self.rq_queues}
 
     @property
     def rq_key_prefix(self) -> str:

@@ -56,6 +56,12 @@ class Keys:
     RQ_QUEUES = _Key("rq:queues")
     """set, owner: submit, queues_prune. The full key of each lane that held a task; RQ programs add theirs."""
 
+    ADOPTED_LANES = _Key("taskqueue:adopted-lanes")
+    """set, owner: rq_adopt, queues_prune. As `RQ_QUEUES`, for lanes that held only tasks made of RQ jobs.
+
+    RQ's tools list the queues of `RQ_QUEUES`, and a program expects to find there those that it made.
+    """
+
     def rq_queue(self, lane: str) -> str:
         """list, owner: submit, claim, promote; permanent. Queue entries: ids that lead a worker to pending tasks.
 

@@ -23,7 +23,7 @@ def single(keys: Keys) -> Mapping[str, str]:
     return {
         **dict.fromkeys(
             (
-                *(keys.RQ_QUEUES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),
+                *(keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),
                 *(keys.OPEN_BULKS, keys.OPEN_SEARCHES, keys.FOLLOWED_BULKS),
             ),
             "set",

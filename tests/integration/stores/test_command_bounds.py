@@ -256,7 +256,7 @@ def tasks_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
     return (0, *(part for task in new for part in submit_arguments(task)))
 
 
-@worst("children_start", 4000)
+@worst("children_start", 4100)
 def children_with_all_that_a_child_can_have(store: Store) -> tuple[Any, ...]:
     [(task, token)] = claimed(store, 1)
     new = [noop(tags=TAGS, webhook=HOOK, limit_key="k", fair_key=f"t{at}") for at in range(250)]
@@ -528,7 +528,7 @@ def many_types_wait(store: Store) -> tuple[Any, ...]:
     return ()
 
 
-@worst("queues_prune", 1500)
+@worst("queues_prune", 1600)
 def many_queues_without_a_task(store: Store) -> tuple[Any, ...]:
     store.redis.zadd(keys.QUEUES, {f"queue-{at}": 1 for at in range(200)})
     store.redis.sadd(keys.RQ_QUEUES, *(keys.rq_queue(f"other-{at}") for at in range(200)))

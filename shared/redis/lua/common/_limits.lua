@@ -15,7 +15,7 @@ local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. g
 local lanes_of = {} -- by limit; all of them at ''
 local function all_lanes()
   if not lanes_of[''] then
-    lanes_of[''] = redis.call('SMEMBERS', keys.RQ_QUEUES)
+    lanes_of[''] = listed_lanes()
     for at, key in ipairs(lanes_of['']) do lanes_of[''][at] = lane_of_key(key) end
   end
   return lanes_of['']
@@ -181,9 +181,9 @@ local function enter_wait_queue(id, lane, group, tenant, score)
   redis.call('ZADD', keys.wait_queue(wait_queue), score, id)
   limited, served = true, served + 1
   redis.call('ZADD', tenants_key(lane, group), 'NX', num(now + served), tenant)
-  redis.call('ZADD', keys.rq_deferred(queue), '+inf', id)
+  mirror(RQ_REGISTRY.blocked, queue, '+inf', id)
   redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
-  list_lane(lane)
+  list_lane(lane, id)
   if group == '' then redis.call('SADD', keys.FAIR, lane)
   else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end

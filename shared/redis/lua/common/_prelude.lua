@@ -113,10 +113,24 @@ local function announce_lane(but)
   end
 end
 
--- Lists a lane that gets an entry for RQ, and registers the queue of a new one. A worker that gets the first task by direct
--- dispatch learns of the lane by that; a claim would cross it.
-local function list_lane(lane, dispatched_to)
-  if redis.call('SADD', keys.RQ_QUEUES, keys.rq_queue(lane)) == 0 then return end
+-- RQ has the job of such a task in its own structures: its tools must not see the same job twice.
+local function is_rq_job(id) return redis.call('HGET', keys.rq_job(id), 'description') == 'taskqueue.rq-job' end
+
+-- Returns the keys of all lanes that held a task.
+local function listed_lanes()
+  local names = redis.call('SMEMBERS', keys.RQ_QUEUES)
+  for _, key in ipairs(redis.call('SMEMBERS', keys.ADOPTED_LANES)) do
+    if redis.call('SISMEMBER', keys.RQ_QUEUES, key) == 0 then names[#names + 1] = key end
+  end
+  return names
+end
+
+-- Lists the lane of a task that gets an entry, and registers the queue of a new one. A worker that gets the first task by
+-- direct dispatch learns of the lane by that; a claim would cross it.
+local function list_lane(lane, id, dispatched_to)
+  local key = keys.rq_queue(lane)
+  if redis.call('SISMEMBER', keys.RQ_QUEUES, key) == 1 then return end
+  if redis.call('SADD', is_rq_job(id) and keys.ADOPTED_LANES or keys.RQ_QUEUES, key) == 0 then return end
   redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue_of(lane))
   announce_lane(dispatched_to)
 end
@@ -359,10 +373,15 @@ local history = {
   end,
 }
 
+-- Adds a task to one of RQ's registries.
+local function mirror(registry, queue, score, id)
+  if not is_rq_job(id) then redis.call('ZADD', registry .. queue, score, id) end
+end
+
 -- Adds a task to the structures of a final state. RQ's score is +inf: only our retention removes a record.
 local function enter_ended(id, state, queue)
   redis.call('ZADD', keys.ended(state), NOW, id)
-  redis.call('ZADD', RQ_REGISTRY[state] .. queue, '+inf', id)
+  mirror(RQ_REGISTRY[state], queue, '+inf', id)
   history.note({NOW, id})
   local t = record(id, 'unique')
   if t then release_unique(id, t.unique) end
@@ -372,7 +391,7 @@ end
 -- Adds a task to the structures of a state with a due time.
 local function enter_due(id, state, queue, due)
   redis.call('ZADD', index_key(state, queue), num(due), id)
-  redis.call('ZADD', RQ_REGISTRY[state] .. queue, num(math.floor(due / 1000000)), id)
+  mirror(RQ_REGISTRY[state], queue, num(math.floor(due / 1000000)), id)
   redis.call('ZADD', keys.QUEUES, 'NX', NOW, queue)
   if state == 'scheduled' then list_wait(id, due) end
 end
@@ -423,7 +442,7 @@ local function enter_queue(id, queue, place, lane)
   local before = entered[queue] or 0
   entered[queue] = before + 1
   redis.call(place and 'LPUSH' or 'RPUSH', keys.rq_queue(lane), id)
-  list_lane(lane)
+  list_lane(lane, id)
   redis.call('ZADD', keys.pending(queue), place or before == 0 and NOW or num(now + before), id)
   if before < 64 then notify_workers(1, lane) end
 end

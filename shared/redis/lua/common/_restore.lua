@@ -13,7 +13,7 @@ local function restore_entries(queue, ids)
   end
   for lane, entries in pairs(of_lane) do
     redis.call('LPUSH', keys.rq_queue(lane), unpack(entries))
-    list_lane(lane)
+    list_lane(lane, entries[1])
     notify_workers(#entries, lane)
   end
 end

@@ -82,7 +82,6 @@ local function restore_cancelled(id)
   return {'cancelled', 1}
 end
 
-local RQ_JOB = 'taskqueue.rq-job'
 
 -- Restores a task that was cancelled or deleted, and withdraws the request to cancel a running one: if its worker has
 -- stopped it meanwhile, it runs again (see `report.lua`). The cancelled task of an RQ job is not restored: its job was
@@ -93,7 +92,7 @@ local function restore_one(id)
   if not t then return {'', 0} end
   if not t.state then return restore_deleted(id) end
   local asked = t.state == 'running' and t.cancel
-  if not (t.state == 'cancelled' or asked) or t.description == RQ_JOB then return {t.state, 0} end
+  if not (t.state == 'cancelled' or asked) or t.description == 'taskqueue.rq-job' then return {t.state, 0} end
   if not asked then return restore_cancelled(id) end
   if t.batch and stopped(t.batch) then return {t.state, 0, t.batch} end
   redis.call('HDEL', keys.rq_job(id), 'cancel', 'bulk')

@@ -165,6 +165,10 @@ local function inspect(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
   end
+  if t.description == 'taskqueue.rq-job' then -- earlier versions had it in RQ's registries; a stock worker may have failed it
+    redis.call('ZREM', keys.rq_finished(queue), id)
+    redis.call('ZREM', keys.rq_failed(queue), id)
+  end
   if t.webhook and ENDED[state] and t.delivered_end ~= (t.ended_at or '') then
     create_delivery(id, state, t.webhook)
     found('untold')

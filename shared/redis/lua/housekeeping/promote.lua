@@ -39,7 +39,7 @@ local function promote(state, most)
   redis.call('ZADD', keys.pending(queue), unpack(scores))
   for lane, entries in pairs(lanes) do
     redis.call('RPUSH', keys.rq_queue(lane), unpack(entries))
-    list_lane(lane)
+    list_lane(lane, entries[1])
     notify_workers(#entries, lane)
   end
   promoted = promoted + #ids

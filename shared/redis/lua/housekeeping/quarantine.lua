@@ -15,7 +15,8 @@ local function look_at(key, wanted)
 end
 
 look_at(keys.RQ_QUEUES, 'set')
-local queues = redis.call('SMEMBERS', keys.RQ_QUEUES)
+look_at(keys.ADOPTED_LANES, 'set')
+local queues = listed_lanes()
 for at = 4, #ARGV, 2 do
   local name, wanted = ARGV[at], ARGV[at + 1]
   if string.sub(name, -1) ~= ':' then look_at(name, wanted)

@@ -26,6 +26,7 @@ local function drop(queue)
   redis.call('ZREM', keys.QUEUES, queue)
   for _, lane in ipairs({queue, queue .. '+'}) do
     redis.call('SREM', keys.RQ_QUEUES, keys.rq_queue(lane))
+    redis.call('SREM', keys.ADOPTED_LANES, keys.rq_queue(lane))
     redis.call('SREM', keys.FAIR, lane)
     redis.call('DEL', keys.wakeup(lane))
   end
@@ -39,7 +40,7 @@ for _, queue in ipairs(redis.call('ZRANGEBYSCORE', keys.QUEUES, '-inf', before, 
     redis.call('ZADD', keys.QUEUES, NOW, queue)
   elseif not configured[queue] then drop(queue) end
 end
-local listed = redis.call('SMEMBERS', keys.RQ_QUEUES)
+local listed = listed_lanes()
 for at, key in ipairs(listed) do listed[at] = queue_of(lane_of_key(key)) end
 for first = 1, #listed, 1000 do
   local known = redis.call('ZMSCORE', keys.QUEUES, unpack(listed, first, math.min(first + 999, #listed)))

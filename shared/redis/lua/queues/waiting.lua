@@ -16,7 +16,7 @@ local function waiting(lane, group)
 end
 
 local lanes = {}
-for _, key in ipairs(redis.call('SMEMBERS', keys.RQ_QUEUES)) do
+for _, key in ipairs(listed_lanes()) do
   local lane = lane_of_key(key)
   if asked[queue_of(lane)] then lanes[#lanes + 1] = lane end
 end

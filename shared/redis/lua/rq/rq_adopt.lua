@@ -108,7 +108,7 @@ redis.call('ZADD', keys.tasks_of_type(task_type), unpack(times))
 redis.call('HSET', keys.RQ_ADOPTED, unpack(adopted))
 redis.call('ZADD', keys.pending(queue), unpack(places))
 redis.call('RPUSH', keys.rq_queue(queue), unpack(tasks))
-list_lane(queue)
+list_lane(queue, tasks[1])
 notify_workers(#tasks, queue)
 count('submitted', #tasks)
 return #tasks

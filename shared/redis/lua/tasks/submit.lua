@@ -90,7 +90,7 @@ end
 -- Enqueues the tasks that may run now, and adds all of them to their indexes.
 local function enqueue_all()
   for lane, ids in pairs(by_lane) do
-    list_lane(lane)
+    list_lane(lane, ids[1])
     for at = 1, #ids, 1000 do
       redis.call('RPUSH', keys.rq_queue(lane), unpack(ids, at, math.min(at + 999, #ids)))
     end

@@ -125,7 +125,7 @@ end
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
-list_lane(lane, worker)
+list_lane(lane, id, worker)
 set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
 redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
 redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)

@@ -13,7 +13,7 @@
 --   (JSON, "" for none), suspicions, for an RQ job what `rq_job` returns, then in how many microseconds a rate allows the
 --   next start (-1: no task waits for that)}.
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
-local worker, token, lease, want, room = ARGV[2], ARGV[3], ARGV[4], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
+local worker, token, want, room = ARGV[2], ARGV[3], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'limit_key', 'fair_key'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
@@ -21,7 +21,7 @@ local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS =
 local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY = 16, 17, 18, 19
 -- Without wait queues the last two are not needed.
 if not limited then NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil end
-local stamp, until_ = iso(now), num(now + tonumber(lease))
+local stamp, until_ = iso(now), num(now + tonumber(ARGV[4]))
 local tasks, unreadable, taken = {}, {}, {}
 
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
@@ -128,11 +128,13 @@ do
     if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end
     if t[UNIQUE] and redis.call('HGET', keys.rq_job(id), 'unique_until') == 'start' then release_unique(id, t[UNIQUE]) end
     if t[RELATIONS] then moved(id, 'pending', 'running') end
-    started[queue] = started[queue] or {}
     leases[#leases + 1] = until_
     leases[#leases + 1] = id
-    table.insert(started[queue], '+inf')
-    table.insert(started[queue], id .. ':' .. token)
+    if t[TYPE] ~= 'taskqueue.rq-job' then
+      started[queue] = started[queue] or {}
+      table.insert(started[queue], '+inf')
+      table.insert(started[queue], id .. ':' .. token)
+    end
     tasks[#tasks + 1] = describe(id, queue, t, attempt, score)
     room = room - #t[DATA]
   end
@@ -617,7 +619,7 @@ for _, lane in ipairs(lanes) do
   end
 end
 if next_token and #tasks < want and not more then
-  local order = {worker, next_token, lease, num(want - #tasks), num(room)}
+  local order = {worker, next_token, ARGV[4], num(want - #tasks), num(room)}
   for _, lane in ipairs(asked) do
     if lane.most > 0 then
       order[#order + 1] = lane.name

@@ -34,12 +34,13 @@ end
 -- What each next state writes; `interrupted` and `refused` are the two ways to pending.
 local become = {}
 
-function become.completed(id, queue, attempt, about, rq_result, _, _, _, unique)
+function become.completed(id, queue, attempt, about, rq_result, job_end, _, _, unique)
   end_as(id, 'completed', attempt, about, '')
   redis.pcall('XADD', keys.rq_results(id), '*', 'type', '1', 'worker_name', worker, 'return_value', rq_result)
   done[#done + 1] = NOW
   done[#done + 1] = id
   release_unique(id, unique)
+  if job_end ~= '' then return end -- RQ has the job itself
   finished[queue] = finished[queue] or {}
   table.insert(finished[queue], '+inf')
   table.insert(finished[queue], id)
