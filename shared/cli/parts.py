@@ -124,6 +124,8 @@ def _add_worker(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
     one.add_argument("--queues", metavar="QUEUES", dest="WORKER_QUEUES", help=text)
+    text = "plain and async tasks that run at a time (default: WORKER_EXECUTORS and EXECUTOR_SLOTS)"
+    one.add_argument("--concurrency", type=int, metavar="N", help=text)
     for option, (setting, text) in _RQ_OPTIONS.items():
         one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
 
@@ -189,6 +191,8 @@ def run(wanted: argparse.Namespace) -> int:
         return USAGE
     if modules := getattr(wanted, "modules", None):
         os.environ["TASK_MODULES"] = ",".join(modules)
+    if concurrency := getattr(wanted, "concurrency", None):
+        os.environ |= dict.fromkeys(("WORKER_EXECUTORS", "EXECUTOR_SLOTS"), str(concurrency))
     os.environ.update({name: value for name, value in vars(wanted).items() if name.isupper() and value})
     try:
         arguments = _arguments(wanted)

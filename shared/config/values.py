@@ -137,11 +137,11 @@ def _priorities(names: Iterable[str]) -> None:
 
 
 def _selected(value: object) -> object:
-    """Accepts "gpu-*:5, default", a list of the same, or a mapping of names and patterns to weights."""
+    """Accepts "gpu-*:5, default" (also with =), a list of the same, or a mapping of names and patterns to weights."""
     entries = value.split(",") if isinstance(value, str) else value
     if not isinstance(entries, list | tuple):
         return value
-    parts = [str(each).partition(":") for each in entries if str(each).strip()]
+    parts = [str(each).replace("=", ":", 1).partition(":") for each in entries if str(each).strip()]
     return {name.strip(): weight.strip() if colon else None for name, colon, weight in parts}
 
 

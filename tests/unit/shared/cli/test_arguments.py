@@ -32,6 +32,7 @@ from taskqueue.shared.cli.main import parser
         ("-o json show one", {"id": "one", "json": "json"}),
         ("show -o text one", {"id": "one", "json": "text"}),
         ("worker one --queues low two", {"modules": ["one", "two"], "WORKER_QUEUES": "low"}),
+        ("worker --concurrency 10 --queues a=2", {"concurrency": 10, "WORKER_QUEUES": "a=2"}),
         ("breakdown --type pack customer.id", {"type": "pack", "field": "customer.id"}),
     ],
 )

@@ -43,6 +43,15 @@ def test_modules_may_be_given_as_arguments(part: str, monkeypatch: pytest.Monkey
     assert os.environ["TASK_MODULES"] == "shop.tasks,shop.mail"
 
 
+def test_the_concurrency_of_a_worker_counts_plain_and_async_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORKER_EXECUTORS", "EXECUTOR_SLOTS", "WORKER_QUEUES"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setitem(COMMANDS, "worker", Command("builtins", "worker", "", function="bool"))
+    main(["worker", "--concurrency", "10", "--queues", "critical=6,low=1"])
+    assert os.environ["WORKER_EXECUTORS"] == os.environ["EXECUTOR_SLOTS"] == "10"
+    assert os.environ["WORKER_QUEUES"] == "critical=6,low=1"
+
+
 def test_options_of_the_client_may_stand_before_the_doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_queues_must_contain_the_default_priority() -> None:
 def test_a_worker_takes_from_any_names_and_patterns_with_weights() -> None:
     settings = load({"WORKER_QUEUES": "gpu-*:5, default, mail.eu:1", "QUEUE_EXECUTORS": "gpu-1:2, video:1"})
     assert settings.worker_queues == {"gpu-*": 5, "default": None, "mail.eu": 1}
+    assert load({"WORKER_QUEUES": "critical=6,low=1"}).worker_queues == {"critical": 6, "low": 1}
     assert settings.queue_selection.names == ("gpu-1", "normal", "mail.eu")
     assert settings.claimed_queue_executors == {"gpu-1": 2}
     assert "'a/b' is not a name of a queue" in mistakes({"WORKER_QUEUES": "a/b"})[0]
