@@ -32,6 +32,7 @@ POINTS = {
     "worker.reaped": "an executor died, and its task has not been reported",
     "step.computed": "a step has its result, which is not stored",
     "step.stored": "a step is stored, and the handler has not continued",
+    "rq.enqueued": "a job of RQ is enqueued, and its task has not noted it",
     "executor.begin": "a start token was read, and the handler has not begun",
     "executor.done": "the handler has ended, and its outcome has not been sent",
     "executor.sent": "the worker has the outcome",

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """`taskqueue worker`."""
     settings = load_or_exit()
-    if settings.rq_queues:
+    if settings.rq_queues or settings.rq_calls:
         name_rq_keys(settings.rq_key_prefix)
     terms = Terms.of_environment()
     name = terms.name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"

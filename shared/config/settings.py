@@ -374,6 +374,11 @@ class Settings(BaseModel):
         "Functions and classes that jobs of RQ programs may name, such as shop.*; all others are refused, and not "
         "imported. The same for all workers with RQ_QUEUES.",
     )
+    rq_task_queues: Names = _at(
+        "worker.rq.task_queues",
+        (),
+        "Queues of RQ into which tasks of the type rq enqueue jobs, the default one first; without it, RQ_QUEUES.",
+    )
     rq_pickle: bool = _at(
         "worker.rq.pickle",
         False,
@@ -788,6 +793,8 @@ class Settings(BaseModel):
     def _check_rq(self) -> None:
         if self.rq_queues and not self.rq_allow:
             raise ValueError("RQ_QUEUES needs RQ_ALLOW: name the functions that jobs may call, such as shop.tasks.*")
+        if self.rq_task_queues and not self.rq_calls:
+            raise ValueError("RQ_TASK_QUEUES needs RQ_ALLOW with names of functions, such as shop.tasks.*, not only *")
 
     def _check_identity_provider(self) -> None:
         needed = ("oidc_client_id", "oidc_roles", "dashboard_url")
@@ -850,7 +857,17 @@ class Settings(BaseModel):
         """Returns the modules with the handlers of a worker."""
         http = ("taskqueue.worker.handlers.http_task",) if self.http_task_hosts else ()
         rq = ("taskqueue.worker.rq_jobs.handler",) if self.rq_queues else ()
-        return (*self.task_modules, *http, *rq)
+        rq_task = ("taskqueue.worker.rq_jobs.rq_task",) if self.rq_calls else ()
+        return (*self.task_modules, *http, *rq, *rq_task)
+
+    @property
+    def rq_calls(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Returns the queues and functions of tasks of the type `rq`; None when they are off.
+
+        A pattern of `*` allows nothing here: whoever may submit a task could call any function.
+        """
+        queues, allow = self.rq_task_queues or self.rq_queues, tuple(each for each in self.rq_allow if each.strip("*"))
+        return (queues, allow) if queues and allow else None
 
     @property
     def adopted_queues(self) -> dict[str, str]:

@@ -25,6 +25,8 @@ from pydantic_core import SchemaValidator, to_jsonable_python
 
 CHECK = "x-pydantic"
 """The keyword: the type as pydantic describes it, with its bounds as text."""
+MESSAGE = "x-message"
+"""What the refusal of a value says where the schema's own words do not say what to change."""
 UNCHECKED = "x-unchecked-format"
 """Marks a format that the handler's author only describes: pydantic does not check it."""
 _BOUNDED: Mapping[str, Any] = {

@@ -161,6 +161,9 @@ WEBHOOK_TYPE = "taskqueue.webhook"
 RQ_JOB_TYPE = "taskqueue.rq-job"
 """The type of tasks that run a job of an RQ program; only the adoption of the job creates them."""
 
+RQ_TYPE = "rq"
+"""The type of tasks that enqueue a job of RQ and wait for its end."""
+
 INTERNAL_TYPES = frozenset((WEBHOOK_TYPE, RQ_JOB_TYPE))
 """The types that are neither submitted nor scheduled."""
 

@@ -25,7 +25,6 @@ from taskqueue.shared.domain.task_fields import (
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.values import (
     MAX_UNIQUE,
-    TWO_QUEUES,
     Body,
     Delay,
     Instant,
@@ -40,6 +39,7 @@ from taskqueue.shared.submission.values import (
     _callable_url,
     _expanded,
     _not_too_far,
+    check_queue,
 )
 
 B = TypeVar("B", bound=BaseModel)
@@ -183,8 +183,7 @@ class NewTaskBody(Body):
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
-        if self.queue is not None and self.priority is not None:
-            raise ValueError(TWO_QUEUES)
+        check_queue(self.type, self.queue, self.priority)
         if self.delay is not None and self.run_at is not None:
             raise ValueError("has both delay and run_at: send one of them")
         if self.max_retries is not None and self.retry is not None and self.retry.max_retries is not None:

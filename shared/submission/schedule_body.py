@@ -12,7 +12,7 @@ from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, Expires
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import RetryOverrides, WebhookBody
 from taskqueue.shared.submission.task_factory import webhook_of
-from taskqueue.shared.submission.values import TWO_QUEUES, Body, Key, LimitKey, Priority, QueueName, Tag
+from taskqueue.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, check_queue
 
 
 def _cron(value: str) -> str:
@@ -76,8 +76,7 @@ class ScheduleBody(Body):
     def _one_of_two(self) -> ScheduleBody:
         if (self.cron is None) == (self.interval is None):
             raise ValueError("must have either cron or interval: send one of them")
-        if self.queue is not None and self.priority is not None:
-            raise ValueError(TWO_QUEUES)
+        check_queue(self.type, self.queue, self.priority)
         return self
 
 

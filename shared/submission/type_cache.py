@@ -15,8 +15,8 @@ from typing import Any
 
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
-from taskqueue.shared.domain.json_schema import Validator, compile_schema
-from taskqueue.shared.domain.task import INTERNAL_TYPES
+from taskqueue.shared.domain.json_schema import MESSAGE, Validator, compile_schema
+from taskqueue.shared.domain.task import INTERNAL_TYPES, RQ_TYPE
 from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
 from taskqueue.shared.submission import refusals, validation_messages
 from taskqueue.shared.submission.refusals import Refusal
@@ -24,6 +24,7 @@ from taskqueue.shared.submission.refusals import Refusal
 log = logging.getLogger(__name__)
 
 NO_TYPES = "no worker has registered its task types yet: start one (taskqueue worker)"
+_OFFERED_WITH = {HTTP_TYPE: "HTTP_TASK_HOSTS", RQ_TYPE: "RQ_ALLOW (names such as shop.jobs.*) and RQ_TASK_QUEUES"}
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000
 """Maximum compiled versions; more than any update leaves behind."""
@@ -81,6 +82,7 @@ def unknown_type(name: str, known: Sequence[str]) -> Refusal:
     """Returns the refusal of a type that is not among those `known`."""
     unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"
     detail = f"{unknown}: use one of {validation_messages.choices(known)}"
+    detail += f", or set {_OFFERED_WITH[name]} for a worker" if name in _OFFERED_WITH else ""
     return refusals.invalid(
         [refusals.field_error(("type",), detail)], refusals.UNKNOWN_TYPE, known_types=list(known[:200])
     )
@@ -247,21 +249,28 @@ def _validator(published: TaskType) -> Validator | None:
 
 
 def _text(mistake: Any, schema: Mapping[str, Any]) -> str:
-    """Returns the message of jsonschema-rs; for alternatives, replaces it by the list of allowed types."""
+    """Returns the message of jsonschema-rs; the schema's own, or the list of allowed types, replaces it."""
+    rule = _part(schema, mistake.schema_path[:-1])
+    if isinstance(rule, dict) and isinstance(own := rule.get(MESSAGE), str):
+        return own
     if mistake.schema_path and mistake.schema_path[-1] in ("anyOf", "oneOf"):
-        kinds = _alternatives(schema, mistake.schema_path)
+        kinds = _alternatives(_part(schema, mistake.schema_path))
         if kinds:
             return f"must be {validation_messages.either(kinds)}, got {validation_messages.shown(mistake.instance)}"
     text: str = mistake.message
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _alternatives(schema: Mapping[str, Any], path: Sequence[str | int]) -> list[str]:
-    node: Any = schema
-    for part in path:
+def _part(schema: Any, path: Sequence[str | int]) -> Any:
+    """Returns the part of a schema at a path; an empty list when there is none, as below a reference."""
+    for at in path:
         try:
-            node = node[part]
+            schema = schema[at]
         except (KeyError, IndexError, TypeError):
             return []
-    kinds = [each.get("type") for each in node if isinstance(each, dict)]
+    return schema
+
+
+def _alternatives(rules: Sequence[Any]) -> list[str]:
+    kinds = [each.get("type") for each in rules if isinstance(each, dict)]
     return [str(kind) for kind in kinds] if all(kinds) else []

@@ -10,15 +10,13 @@ from redis.exceptions import ConnectionError, TimeoutError
 from rq import Queue
 from rq.exceptions import AbandonedJobError
 from rq.job import Job, JobStatus
-from rq.version import VERSION
 
 from taskqueue.shared.config.settings import load
 from taskqueue.shared.domain.task import RQ_JOB_TYPE
 from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.keys import with_prefix
 from taskqueue.worker.handlers.context import current_task
 from taskqueue.worker.handlers.hooks import ExecutorContext, executor_started
-from taskqueue.worker.handlers.registry import HandlerError, task
+from taskqueue.worker.handlers.registry import task
 from taskqueue.worker.rq_jobs.allowed import Allowed
 from taskqueue.worker.rq_jobs.checked_job import checked_job, read_job
 from taskqueue.worker.rq_jobs.claimed_job import ClaimedJob
@@ -30,9 +28,6 @@ _NOT_AGAIN = frozenset(
     each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)
 )
 """SCHEDULED: RQ put the job back for a later retry before the executor died; it is a task of its own when it is due."""
-_KEY_PREFIX = load().rq_key_prefix
-if Job.key_for("") != with_prefix(_KEY_PREFIX).rq_job(""):
-    raise HandlerError(f"RQ {VERSION} has no RQ_KEY_PREFIX: RQ_QUEUES with KEY_PREFIX={_KEY_PREFIX} needs RQ 3.0")
 _WRITTEN = b"-"
 """The end of a job that RQ's code has written itself."""
 

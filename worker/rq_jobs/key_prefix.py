@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 
 from taskqueue.shared.config.settings import exit_with
 
@@ -10,6 +11,8 @@ from taskqueue.shared.config.settings import exit_with
 def name_rq_keys(prefix: str) -> None:
     """Makes RQ's code, also in executors, use the keys of this system; exits when it was told to use others."""
     wanted = f"{prefix}:rq" if prefix else "rq"
+    if prefix and (installed := version("rq")).startswith("2."):
+        exit_with(f"RQ {installed} has no RQ_KEY_PREFIX: jobs of RQ with KEY_PREFIX={prefix} need RQ 3.0")
     if (given := os.environ.setdefault("RQ_KEY_PREFIX", wanted)) == wanted:
         return
     name = given.removesuffix(":rq")
