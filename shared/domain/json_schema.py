@@ -29,6 +29,8 @@ MESSAGE = "x-message"
 """What the refusal of a value says where the schema's own words do not say what to change."""
 UNCHECKED = "x-unchecked-format"
 """Marks a format that the handler's author only describes: pydantic does not check it."""
+UNCHECKED_PATTERN = "x-unchecked-pattern"
+"""Holds a regular expression in place of `pattern` or `patternProperties` that gateways would match otherwise."""
 _BOUNDED: Mapping[str, Any] = {
     **{kind.__name__.lower(): kind for kind in (Decimal, date, datetime, time, timedelta)},
     "url": str,
@@ -66,6 +68,9 @@ class SchemaWriter(GenerateJsonSchema):
         self._below_own += is_own
         written = super().generate_inner(schema)
         self._below_own -= is_own
+        for name in {"pattern", "patternProperties"} & written.keys():
+            if not _is_portable(schema, name, written[name]):
+                written = {UNCHECKED_PATTERN if each == name else each: value for each, value in written.items()}
         if "format" in written and _describes_format(schema.get("metadata") or {}):
             written = {**written, UNCHECKED: True}
         if self._below_own:
@@ -88,6 +93,16 @@ class SchemaWriter(GenerateJsonSchema):
         if kind in _BOUNDED and (constraints or kind == "decimal"):
             written = {**written, CHECK: {"type": kind, **to_jsonable_python(constraints)}}
         return written
+
+
+def _is_portable(schema: Any, name: str, written: Any) -> bool:
+    """Returns whether patterns match in linear time as in Python: they have no look-around and no flags."""
+    pattern = schema.get("pattern") or schema.get("keys_schema", {}).get("pattern")
+    try:
+        compile_schema({name: written if name == "pattern" else dict.fromkeys(written, True)})
+    except ValueError:
+        return False
+    return bool(getattr(pattern, "flags", re.UNICODE) == re.UNICODE)
 
 
 def _describes_format(metadata: Mapping[str, Any]) -> bool:

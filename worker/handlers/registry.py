@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
 import os
 import re
 import sys
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pydantic import ConfigDict, StrictBool, StrictStr, TypeAdapter, ValidationError, constr, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
-from taskqueue.shared.domain.json_schema import SchemaWriter, compile_schema
+from taskqueue.shared.domain.json_schema import UNCHECKED_PATTERN, SchemaWriter
 from taskqueue.shared.domain.limit import Limit, read_limit
 from taskqueue.shared.domain.preview import PREVIEW, PreviewError, check_template
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME
@@ -39,6 +40,8 @@ from taskqueue.worker.handlers.task_function import TaskFunction
 
 if TYPE_CHECKING:
     from taskqueue.shared.config.settings import Settings
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -297,12 +300,12 @@ def _handler(name: str, function: Callable[..., Any], preview: str | None = None
         if preview is not None:
             # An annotation of the schema, which readers of earlier versions ignore.
             schema[PREVIEW] = check_template(preview)
-        if '"pattern"' in json.dumps(schema):
-            compile_schema(schema)  # its regular expression may be one that only Python has
     except PreviewError as error:
         raise HandlerError(f"{_where(function)}: {error}") from None
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation, NameError, TypeError, ValueError) as error:
         raise HandlerError(f"{_where(function)}: its parameters have no JSON form: {error}") from error
+    if f'"{UNCHECKED_PATTERN}"' in json.dumps(schema):
+        log.warning("%s: gateways do not check a pattern that has flags or look-around", _where(function))
     is_async = inspect.iscoroutinefunction(function)
     if is_async and options["threads"]:
         raise HandlerError(f"{_where(function)}: threads=True is for plain functions; async def needs no threads")

@@ -40,7 +40,7 @@ from pydantic import (
 )
 
 from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.worker.handlers.registry import Handler, HandlerError, Registry, task
+from taskqueue.worker.handlers.registry import Handler, Registry, task
 
 TEXTS = [
     *("", " ", "a", "aa", "7", "-1", "tomorrow", "NaN", "1e5", "\u0663", "a\u0000b", "{}", "[1]", "(", "[a-z]", "true"),
@@ -185,12 +185,32 @@ def test_a_validator_of_the_handlers_own_may_accept_other_text(annotation: Any, 
     assert takes(of.read, value)
 
 
-def test_a_pattern_that_a_gateway_cannot_match_is_refused_at_import() -> None:
-    class Plate(BaseModel, regex_engine="python-re"):
-        text: Annotated[str, Field(pattern=r"^(?=.*\d)[A-Z0-9]+$")]
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Annotated[str, StringConstraints(pattern=re.compile(r"^(?=.*\d)[A-Z0-9]+$"))], "A1"),
+        (Annotated[str, StringConstraints(pattern=re.compile("^a", re.IGNORECASE))], "A"),
+        (list[Annotated[str, StringConstraints(pattern=re.compile(r"^(a)\1$"))]], ["aa"]),
+        (dict[Annotated[str, StringConstraints(pattern=re.compile("^(?!x)"))], int], {"a": 1}),
+        (dict[Annotated[str, StringConstraints(pattern=re.compile("^a", re.IGNORECASE))], int], {"A": 1}),
+        (Annotated[str, WithJsonSchema({"type": "string", "pattern": "^(?=x)"})], "y"),
+    ],
+)
+def test_a_pattern_that_a_gateway_cannot_match_is_left_to_the_handler(
+    annotation: Any, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    of = handler(annotation)
+    assert compile_schema(of.schema).is_valid({"value": value})
+    assert not compile_schema(of.schema).is_valid({"value": 5})
+    assert takes(of.read, value)
+    assert "gateways do not check a pattern" in caplog.text
 
-    with pytest.raises(HandlerError, match="regex"):
-        handler(Plate)
+
+def test_other_patterns_are_checked_by_the_gateway(caplog: pytest.LogCaptureFixture) -> None:
+    of = handler(dict[Annotated[str, StringConstraints(pattern=re.compile("^a"))], Annotated[str, Field(pattern="^b")]])
+    fits = compile_schema(of.schema).is_valid
+    assert [fits({"value": each}) for each in ({"a": "b"}, {"a": "a"})] == [True, False]
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("check", [5, {"type": "unknown"}, {"type": "decimal", "ge": "x"}, {}])
