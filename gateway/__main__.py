@@ -24,7 +24,7 @@ def main() -> None:
         app_version=settings.app_version,
         export=settings.log_export,
     )
-    foreign_names.warn()
+    foreign_names.warn(settings)
     announce(settings)
     serve(settings)
 

@@ -70,7 +70,7 @@ def main() -> int:
         in_background=True,
         export=settings.log_export,
     )
-    foreign_names.warn()
+    foreign_names.warn(settings)
     announce(settings)
     raise_file_limit()
     for each in settings.partitions.values():

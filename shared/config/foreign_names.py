@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from taskqueue.shared.config import other_names
-from taskqueue.shared.config.settings import Settings, is_service_link
+from taskqueue.shared.config.settings import Settings, is_service_link, yaml_path
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +44,14 @@ def _without_effect(environment: Mapping[str, str]) -> dict[str, str]:
     return reasons | {name.upper(): _LINK for name in Settings.model_fields if is_service_link(name, environment)}
 
 
-def warn() -> None:
-    """Logs a warning for each such variable of this process, without its value."""
-    for name, instead in hints(os.environ):
-        log.warning("%s is not read: %s", name, instead)
-    for setting in Settings.model_fields:
-        for name in other_names.variables_of(setting):
-            if os.environ.get(name):
-                log.info("%s is read as %s", name, setting.upper())
+def warn(settings: Settings) -> None:
+    """Logs a warning for each such variable of this process, and each such setting of its file, without the value."""
+    given = {name.upper(): str(getattr(settings, name)) for name in settings.model_fields_set}
+    read = [(setting, name) for setting in given for name in other_names.variables_of(setting.lower())]
+    for setting, name in read:
+        if os.environ.get(name):
+            log.info("%s is read as %s", name, setting)
+    for name, instead in hints({**os.environ, **given}):
+        names = [name, *(each for setting, each in read if setting == name)]
+        place = f"{yaml_path(name.lower())} in {os.environ.get('CONFIG_FILE')}" if name in given else name
+        log.warning("%s is not read: %s", next(filter(os.environ.get, names), place), instead)

@@ -224,7 +224,8 @@ class Settings(BaseModel):
     max_queues: int = _at(
         "limits.queues",
         200,
-        "Maximum number of queues, including those of QUEUES; a task for one more is refused with 409.",
+        "Maximum number of queues, including those of QUEUES; a task for one more is refused with 409. One API key can "
+        "be the first to use half of them.",
         ge=1,
         le=1000,
     )

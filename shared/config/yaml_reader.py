@@ -39,7 +39,6 @@ class Reader(yaml.SafeLoader):
         super().__init__(text)
         self.lines: dict[str, int] = {}
         self._open: list[yaml.Node] = []
-        self._merged: set[int] = set()
 
     def read(self) -> Any:
         """Returns the value. Raises YAMLError with the place of a mistake."""
@@ -60,17 +59,24 @@ class Reader(yaml.SafeLoader):
             self._open.pop()
 
     def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
-        if id(node) not in self._merged:  # merging adds keys to the node, which an alias may name again
-            self._merged.add(id(node))
-            own = [key.value for key, _ in node.value if key.tag != f"{_TAG}merge"]
-            if double := next((key for key, _ in reversed(node.value) if own.count(key.value) > 1), None):
-                raise _mistake(double, f"{path}.{double.value} is there twice: keep one of them".removeprefix("."))
-            self.flatten_mapping(node)
         found: dict[str, Any] = {}
+        merges = [value for key, value in node.value if key.tag == f"{_TAG}merge"]
+        for each in reversed(
+            [one for value in merges for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
+        ):
+            if not isinstance(each, yaml.MappingNode):
+                raise _mistake(each, f"{path or 'the file'} merges something that is not a mapping")
+            found |= self._value(each, path)
+        own = set[str]()
         for key, value in node.value:
+            if key.tag == f"{_TAG}merge":
+                continue
             if not isinstance(key, yaml.ScalarNode):
                 raise _mistake(key, f"{path} has a key that is not text")
             here = f"{path}.{key.value}".removeprefix(".")
+            if key.value in own:
+                raise _mistake(key, f"{here} is there twice: keep one of them")
+            own.add(key.value)
             self.lines[here] = key.start_mark.line + 1
             found[key.value] = self._value(value, here)
         return found

@@ -34,8 +34,8 @@ TOO_MANY_QUEUES = (
     "(taskqueue queues), or raise MAX_QUEUES"
 )
 SHARE_OF_QUEUES = (
-    "queue {queue} does not exist, and {client} was the first to use half of MAX_QUEUES: use one of those that exist "
-    "(taskqueue queues), or raise MAX_QUEUES"
+    "queue {queue} does not exist, and {client} was the first to use half of MAX_QUEUES, which is the share of one API "
+    "key: use one of those that exist (taskqueue queues), or raise MAX_QUEUES"
 )
 
 FULL = "queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue"

@@ -196,7 +196,7 @@ def settings_for(url: str | None, overrides: dict[str, Any]) -> Settings:
     given = {**({"redis_url": url, "redis_partitions": ()} if url else {}), **overrides}
     try:
         settings = load()
-        foreign_names.warn()
+        foreign_names.warn(settings)
         return Settings.model_validate({**settings.model_dump(), **given}) if given else settings
     except ValidationError as error:
         mistakes = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

@@ -366,7 +366,7 @@ def main() -> int:
         app_version=settings.app_version,
         export=settings.log_export,
     )
-    foreign_names.warn()
+    foreign_names.warn(settings)
     announce(settings)
     raise_file_limit()
     for each in settings.partitions.values():

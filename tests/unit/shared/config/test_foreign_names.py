@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.foreign_names import hints
+from taskqueue.shared.config.foreign_names import hints, warn
 from taskqueue.shared.config.settings import load
 from taskqueue.shared.submission.queue import Queue
 from tests.support.harness import ROOT, free_port
@@ -51,6 +52,24 @@ def test_service_links_are_not_read_and_said_so(
 )
 def test_what_another_setting_makes_useless_is_said(environment: dict[str, str], unused: list[str]) -> None:
     assert list(dict(hints(environment))) == unused
+
+
+def test_what_another_setting_makes_useless_is_said_of_the_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("redis:\n  url: redis://:secret@one\n  host: two\n  password: secret\n")
+    for name in [each for each in os.environ if each.startswith("REDIS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CONFIG_FILE", str(file))
+    monkeypatch.setenv("REDIS_SENTINEL_USERNAME", "one")
+    warn(load())
+    assert [each.getMessage().partition(" is not read")[0] for each in caplog.records] == [
+        f"redis.host in {file}",
+        f"redis.password in {file}",
+        "REDIS_SENTINEL_USERNAME",
+    ]
+    assert "secret" not in caplog.text
 
 
 @pytest.mark.parametrize("part", ["gateway", "worker", "housekeeper", "dashboard"])

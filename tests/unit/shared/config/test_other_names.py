@@ -91,5 +91,5 @@ def test_what_has_no_meaning_is_said(name: str, why: str) -> None:
 def test_our_name_is_said_in_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"WORKFLOW_LOCK_ENABLED": "true"})
     with caplog.at_level(logging.INFO):
-        foreign_names.warn()
+        foreign_names.warn(load())
     assert caplog.messages == ["WORKFLOW_LOCK_ENABLED is read as HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED"]

@@ -166,6 +166,10 @@ def test_the_data_of_a_schedule_is_read_as_it_is_written(value: str, read: objec
         ('data: "\\ud83d"', 5, "schedules.report.data is not a valid str"),
         ("data: {[1]: 2}", 5, "has a key that is not text"),
         ("interval: 90", 5, "schedules.report.interval is there twice"),
+        ("data: &a {<<: *a, x: 1}", 5, "schedules.report.data contains itself"),
+        ("data: &a {<<: [{y: 1}, *a], x: 1}", 5, "schedules.report.data contains itself"),
+        ("data: {<<: 5}", 5, "schedules.report.data merges something that is not a mapping"),
+        ("data: {<<: {x: 1, x: 2}}", 5, "schedules.report.data.x is there twice"),
         ("\tdata: 1", 5, "not YAML: found character"),
         ("tags: nightly", 5, "schedules.report.tags: input should be a valid list"),
         ("timezone: no", 5, "'no' is not a time zone"),
@@ -195,13 +199,14 @@ def test_a_setting_of_the_file_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_anchors_and_merge_keys_are_read(tmp_path: Path) -> None:
     text = "schedules:\n  a: &a {type: t, interval: 60, data: 1}\n  b: &b {<<: *a, data: 2}\n"
-    text += "  c: *b\n  d: {<<: *b, type: u}\n"
+    text += "  c: *b\n  d: {<<: *b, type: u}\n  e: {<<: [{data: 5}, *b], <<: {data: 6}, type: u}\n"
     found = load({"CONFIG_FILE": schedules_in(tmp_path, text)}).declared_schedules() or []
     assert [(each.name, each.type, each.data) for each in found] == [
         ("a", "t", "1"),
         ("b", "t", "2"),
         ("c", "t", "2"),
         ("d", "u", "2"),
+        ("e", "u", "5"),
     ]
 
 
