@@ -11,9 +11,11 @@ from typing import Any
 from taskqueue.shared.cli.bulk import add_change, patch_of, show_preview
 from taskqueue.shared.cli.data import read_data
 from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client, Schedule, Task, TaskState
+from taskqueue.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
 
 MOST_RATE = 5000
+WITHOUT_PROGRESS = 10.0
+"""Seconds after which a bulk action that processes no task is no longer waited for."""
 """Tasks per second: as fast as the API allows."""
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
@@ -299,12 +301,29 @@ def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def _in_bulk(client: Client, out: Output, action: str, **tasks: Any) -> int:
     """Starts a bulk action and waits for its end; returns 1 if it left some of the dead letters."""
+    if client.bulk_actions.preview(action, **tasks).count == 0:
+        out.line("none")
+        return 0
     started = client.bulk_actions.start(action, rate=MOST_RATE, **tasks)
     out.line(f"bulk action {started.action_id}: {started.what}")
-    ended = client.bulk_actions.wait(started.action_id)
+    ended = _ended(client, started)
     left = f", {ended.skipped} left: they have changed, or their batches are stopped" if ended.skipped else ""
     out.value(ended) if out.as_json else out.line(f"{ended.done} of {ended.total} done{left}")
     return int(ended.skipped > 0)
+
+
+def _ended(client: Client, action: BulkAction) -> BulkAction:
+    """Waits until a bulk action has ended. Raises NotInTime when it no longer makes progress."""
+    while True:
+        try:
+            return client.bulk_actions.wait(action.action_id, timeout=WITHOUT_PROGRESS)
+        except NotInTime as error:
+            before, action = action, client.bulk_actions.get(action.action_id)
+            if (action.done, action.skipped) == (before.done, before.skipped):
+                text = (
+                    f"{error}, and it makes no progress: is a housekeeper running? It continues once there is one; see"
+                )
+                raise NotInTime(f"{text} taskqueue bulk show {action.action_id}") from None
 
 
 def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
