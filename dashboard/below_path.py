@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
 
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+){1,8}")
-_LINK = re.compile(r'(\s(?:href|src|(?:form)?action|(?:hx|data)-[a-z-]+)=")/(?!/)')
+_LINK = re.compile(r'(\s(?:href|src|(?:form)?action|hx-(?:get|post)|data-copy-from)=")/(?!/)')
 
 
 class BelowPath:
@@ -27,7 +27,9 @@ class BelowPath:
         prefix = environ.get("HTTP_X_FORWARDED_PREFIX", "").rstrip("/")
         if environ.get("REMOTE_ADDR") not in self.trusted_proxies or not _PREFIX.fullmatch(prefix):
             return self.app(environ, start_response)
-        response = Response.from_app(self.app, environ)
+        method = environ["REQUEST_METHOD"]
+        # The length in an answer to HEAD is the length of the page, so the page is needed for it.
+        response = Response.from_app(self.app, {**environ, "REQUEST_METHOD": "GET"} if method == "HEAD" else environ)
         for name in ("Location", "HX-Redirect"):
             if response.headers.get(name, "").startswith("/"):
                 response.headers[name] = prefix + response.headers[name]

@@ -19,7 +19,9 @@ from taskqueue.shared.http.bind import free_port
 from tests.integration.dashboard.test_serve import _answers
 from tests.support.harness import System, wait_until
 
-PAGE = '<a href="/tasks">/tasks</a> <a href="//other">x</a> <form action="/" data-to="/a"><b hx-get="/b" title="a="/c">'
+PAGE = (
+    '<a href="/tasks">/tasks</a> <a href="//other">x</a> <form action="/" data-copy="/a"><b hx-get="/b" title="a="/c">'
+)
 
 
 def below(trusted: Iterable[str] = ("127.0.0.1",)) -> Client:
@@ -41,13 +43,20 @@ def test_links_and_redirects_have_the_path() -> None:
     page = get(below(), "/")
     assert page.text == (
         '<a href="/tools/queue/tasks">/tasks</a> <a href="//other">x</a> <form action="/tools/queue/" '
-        'data-to="/tools/queue/a"><b hx-get="/tools/queue/b" title="a="/c">'
+        'data-copy="/a"><b hx-get="/tools/queue/b" title="a="/c">'
     )
     assert page.headers["Content-Length"] == str(len(page.data))
     assert get(below(), "/go").headers["Location"] == "/tools/queue/tasks?a=1"
     assert get(below(), "/away").headers["Location"] == "https://login.example/"
     assert get(below(), "/expired").headers["HX-Redirect"] == "/tools/queue/sign-in"
     assert get(below(), "/text").text == PAGE
+
+
+def test_the_answer_to_head_has_the_length_of_the_page() -> None:
+    client = below()
+    head = client.head("/", headers={"X-Forwarded-Prefix": "/queue"}, environ_base={"REMOTE_ADDR": "127.0.0.1"})
+    assert head.headers["Content-Length"] == get(client, "/", "/queue").headers["Content-Length"]
+    assert head.data == b""
 
 
 @pytest.mark.parametrize("prefix", ["//evil.example", "queue", '/"><script>', "/a b", "", "/", "https://evil.example"])
