@@ -38,7 +38,7 @@ def set_up(request: pytest.FixtureRequest) -> Mapping[str, str]:
     return {VARIABLE: _addresses()}
 
 
-def check(environment: Mapping[str, str]) -> None:
+def check(request: pytest.FixtureRequest, environment: Mapping[str, str]) -> None:
     """Raises pytest.UsageError if a worker with this environment does not see what the test writes now."""
     if not _is_configured():
         return
@@ -48,6 +48,15 @@ def check(environment: Mapping[str, str]) -> None:
 
     if any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         raise pytest.UsageError(_IN_TRANSACTION)
+    for each in connections.all() if _may_use_databases(request) else ():
+        if getattr(each, "is_in_memory_db", bool)():  # of SQLite
+            raise pytest.UsageError(_IN_MEMORY.format(alias=each.alias))
+
+
+def _may_use_databases(request: pytest.FixtureRequest) -> bool:
+    """Returns whether a test may use databases: pytest-django lets those that ask for it."""
+    asks = request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & {*request.fixturenames}
+    return bool(asks) or "pytest_django" not in sys.modules
 
 
 def _is_configured() -> bool:
@@ -55,12 +64,9 @@ def _is_configured() -> bool:
 
 
 def _addresses() -> str:
-    """Returns the address of each database as JSON. Raises pytest.UsageError for one in memory."""
+    """Returns the address of each database as JSON."""
     from django.db import connections
 
-    for each in connections.all():
-        if getattr(each, "is_in_memory_db", bool)():  # of SQLite
-            raise pytest.UsageError(_IN_MEMORY.format(alias=each.alias))
     return json.dumps(
         {each.alias: {name: str(each.settings_dict.get(name) or "") for name in _ADDRESS} for each in connections.all()}
     )

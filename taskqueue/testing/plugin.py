@@ -34,12 +34,14 @@ def taskqueue_eager(pytestconfig: pytest.Config) -> Iterator[LocalClient]:
 
 
 @pytest.fixture
-def taskqueue_worker(_taskqueue_system: SystemForTests, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def taskqueue_worker(
+    _taskqueue_system: SystemForTests, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Client]:
     """A client of a gateway with a worker and a housekeeper, which begins and ends each test without tasks."""
     from taskqueue import Client, use_client
     from taskqueue.testing import django
 
-    django.check(_taskqueue_system.environment)
+    django.check(request, _taskqueue_system.environment)
     monkeypatch.setenv("TASKQUEUE_URL", _taskqueue_system.url)
     monkeypatch.delenv("TASKQUEUE_API_KEY", raising=False)
     with Client() as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,26 @@ def test_a_database_in_memory_is_refused(project: Path) -> None:
     told = run_with_django(project, SHOP_MEMORY="1")
     assert "cannot use the database 'default', which is in the memory of the test's process: give its entry" in told
     assert not (project / "shop.sqlite3").exists()
+
+
+def test_a_database_in_memory_does_not_matter_to_a_test_without_databases(project: Path) -> None:
+    (project / "shop" / "tasks.py").write_text(
+        "from taskqueue import task\n\n@task('echo')\ndef echo(data): return data\n"
+    )
+    test = """
+        import pytest
+        from shop.tasks import echo
+
+        def test_echo(taskqueue_worker):
+            assert taskqueue_worker.result(echo.submit(5).task_id, timeout=60) == 5
+
+        @pytest.mark.django_db(transaction=True)
+        def test_marked(taskqueue_worker): ...
+
+        def test_fixture(transactional_db, taskqueue_worker): ...
+    """
+    told = run_with_django(project, textwrap.dedent(test), SHOP_MEMORY="1")
+    assert "1 passed, 2 errors" in told, told
 
 
 def test_without_the_databases_of_tests_a_worker_is_refused(project: Path) -> None:
