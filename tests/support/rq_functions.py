@@ -197,3 +197,7 @@ def succeeded(job: Any, connection: Any, result: Any, *more: Any) -> None:
 
 def failed(job: Any, connection: Any, kind: type[BaseException], value: BaseException, traceback: Any) -> None:
     connection.rpush(own_key(job.id), f"failure {kind.__name__} {value}")
+
+
+def stopped(job: Any, connection: Any) -> None:
+    connection.rpush(own_key(job.id), "stopped")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from redis import Redis
 from rq.job import Job
 
+from taskqueue.worker.handlers.signals import TaskCancelled
 from taskqueue.worker.rq_jobs.allowed import Allowed, Checked
 
 
@@ -55,7 +56,11 @@ class CheckedJob(Job):
 
     def _execute(self) -> Any:
         if self.outcome is None:
-            return super()._execute()
+            try:
+                return super()._execute()
+            except TaskCancelled:
+                self.__dict__["_failure_callback"] = None  # RQ calls none for a job that is canceled or stopped
+                raise
         self.started_at = self.outcome.began
         if self.outcome.error is not None:
             raise self.outcome.error

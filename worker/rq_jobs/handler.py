@@ -21,7 +21,7 @@ from taskqueue.worker.rq_jobs.allowed import Allowed
 from taskqueue.worker.rq_jobs.checked_job import checked_job, read_job
 from taskqueue.worker.rq_jobs.claimed_job import ClaimedJob
 from taskqueue.worker.rq_jobs.plain_run import PlainRun
-from taskqueue.worker.rq_jobs.runner import JobRunner, NotRecorded, call_on_failure
+from taskqueue.worker.rq_jobs.runner import JobRunner, NotRecorded, call_back
 from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
 
 _NOT_AGAIN = frozenset(
@@ -73,19 +73,23 @@ def _run_by_rq(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str
 
 
 def _follow_up(parts: Parts, job: str, queue: str, enqueued_at: str) -> dict[str, Any]:
-    """Calls `on_failure` of a job whose processes died, as RQ does, and enqueues its dependents."""
+    """Calls `on_failure` of a job whose processes died, or `on_stopped`, as RQ does, and enqueues its dependents."""
     connection, allowed, *_ = parts
     record: Any = connection.hgetall(Job.key_for(job))
-    if not record or (record.get(b"enqueued_at", b"").decode(), record.get(b"status")) != (enqueued_at, b"failed"):
+    status = record.get(b"status", b"").decode()
+    if record.get(b"enqueued_at", b"").decode() != enqueued_at or status not in ("failed", "stopped"):
         return {"job": job, "skipped": "the job was deleted or enqueued again since"}
     found = checked_job(connection, allowed, job, record)
     latest = found.latest_result()
     error = AbandonedJobError(latest.exc_string if latest else "")
     try:
-        call_on_failure(found, error)
+        if status == "stopped":
+            call_back(found, "stopped")
+        else:
+            call_back(found, "failure", type(error), error, None)
     finally:
         Queue(queue, connection=connection, serializer=found.serializer).enqueue_dependents(found)
-    return {"job": job, "status": "failed"}
+    return {"job": job, "status": status}
 
 
 def _enqueue_dependents(parts: Parts, job: str, queue: str) -> None:

@@ -21,6 +21,7 @@ from rq.timeouts import JobTimeoutException
 from rq.utils import parse_timeout
 
 from taskqueue.worker.handlers.context import CurrentTask
+from taskqueue.worker.handlers.signals import TaskCancelled
 from taskqueue.worker.rq_jobs.allowed import Allowed, Checked
 from taskqueue.worker.rq_jobs.checked_job import Call, CheckedJob, LazyJob, Outcome, read_job
 from taskqueue.worker.rq_jobs.claimed_job import ClaimedJob
@@ -67,6 +68,8 @@ class PlainRun:
             outcome = self._outcome(job, call)
         finally:
             shown = self.started.end()
+        if isinstance(outcome.error, TaskCancelled):
+            raise outcome.error
         if attempt.recorder and (end := self._end(outcome, shown, attempt.id)):
             attempt.recorder.job_end = end
             return str(rq.job.JobStatus.FINISHED.value)

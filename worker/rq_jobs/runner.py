@@ -6,6 +6,7 @@ it calls the callbacks. What RQ keeps about workers is left out, because the wor
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from redis import Redis
@@ -16,6 +17,7 @@ from rq.job import Job, JobStatus
 from rq.registry import FailedJobRegistry
 
 from taskqueue.shared.redis.client import text
+from taskqueue.worker.handlers.signals import TaskCancelled
 from taskqueue.worker.rq_jobs.checked_job import CheckedJob
 
 
@@ -23,14 +25,15 @@ class NotRecorded(Exception):
     """Redis did not answer when RQ's code wrote how the job ended: the job is run again."""
 
 
-def call_on_failure(job: Job, error: Exception) -> None:
-    """Calls `on_failure` of a job, if it has one. Raises what that raises."""
-    if method := getattr(job, "execute_failure_callback", None):  # RQ 2
-        method(SimpleWorker.death_penalty_class, type(error), error, None)
+def call_back(job: Job, end: str, *about: Any) -> None:
+    """Calls `on_failure` ("failure") or `on_stopped` ("stopped") of a job, if it has one. Raises what that raises."""
+    name = f"execute_{end}_callback"
+    if method := getattr(job, name, None):  # RQ 2
+        method(SimpleWorker.death_penalty_class, *about)
     else:
         import rq.callbacks  # type: ignore[import-not-found,unused-ignore]
 
-        rq.callbacks.execute_failure_callback(job, SimpleWorker.death_penalty_class, type(error), error, None)
+        getattr(rq.callbacks, name)(job, SimpleWorker.death_penalty_class, *about)
 
 
 class JobRunner(SimpleWorker):
@@ -73,6 +76,11 @@ class JobRunner(SimpleWorker):
         if isinstance(job, CheckedJob) and job.outcome is not None:
             execution.created_at = job.outcome.began
         return execution
+
+    def handle_job_failure(self, *arguments: Any, **options: Any) -> None:
+        """Leaves the job of a cancelled task to `rq_fail`, which knows whether it was canceled or stopped."""
+        if not isinstance(sys.exc_info()[1], TaskCancelled):
+            super().handle_job_failure(*arguments, **options)
 
     def handle_exception(self, job: Job, *exc_info: Any) -> None:
         self.error = exc_info[1]

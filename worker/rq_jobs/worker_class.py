@@ -22,11 +22,14 @@ from urllib.parse import quote, urlencode
 
 import rq
 from redis import Redis, SSLConnection, UnixDomainSocketConnection
+from rq.command import parse_payload
 from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import DefaultSerializer, JSONSerializer
 
 from taskqueue.shared.parent_death import dies_with_us
+from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.worker.rq_jobs.terms import Terms
 
 _UNBOUNDED = str(10 * 365 * 24 * 3600)
@@ -35,6 +38,8 @@ _OF_DJANGO = "taskqueue.django.handlers"
 """Sets Django up in executors."""
 _OF_TLS = {"ssl_ca_certs": None, "ssl_certfile": None, "ssl_keyfile": None, "ssl_cert_reqs": "required"}
 """Options of TLS that an address can carry, and what each is without one."""
+_STOPS = {"stop-job": "stopped", "stop-execution": "stopped", "kill-horse": "failed"}
+"""Commands that end a running job, and the status that it gets."""
 _LOOK = 0.5
 """Seconds between two looks at whether this process is the one that runs the housekeeper."""
 _FORCED_AFTER = 1.0
@@ -108,6 +113,16 @@ class Worker(rq.Worker):
         if self._child.returncode:
             raise SystemExit(self._child.returncode)
         return taken > 0
+
+    def handle_payload(self, message: dict[str, Any]) -> None:
+        """Does what a command of RQ says."""
+        payload = parse_payload(message)
+        if (command := payload["command"]) not in _STOPS:
+            super().handle_payload(message)  # type: ignore[no-untyped-call]
+            return
+        with connect(self._address, name="rq-command") as redis:
+            stopped = Scripts(redis).call("rq_stop", self.name, payload.get("job_id", ""), _STOPS[command])
+        self.log.info("Worker %s: %s stops %d jobs", self.name, command, stopped)
 
     def _wait(self, child: subprocess.Popen[bytes], *, runs_housekeeper: bool) -> None:
         with _lock_file(self._address) as file:

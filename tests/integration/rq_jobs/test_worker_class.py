@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,8 +19,15 @@ import pytest
 from redis import Redis
 from redis.sentinel import Sentinel
 from rq import Queue, Worker
-from rq.command import send_shutdown_command
-from rq.job import Job
+from rq.command import (
+    send_command,
+    send_kill_horse_command,
+    send_shutdown_command,
+    send_stop_execution_command,
+    send_stop_job_command,
+)
+from rq.job import Dependency, Job
+from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.suspension import suspend
 
 from taskqueue.rq import Worker as OurWorker
@@ -26,7 +35,7 @@ from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
 from taskqueue.worker.rq_jobs.worker_class import address_of
 from tests.support import rq_functions as shop
-from tests.support.harness import System, wait_until
+from tests.support.harness import ROOT, System, wait_until
 
 STARTED = 90
 ODD = "p#/w"
@@ -163,6 +172,95 @@ def test_workers_of_one_machine_have_one_housekeeper_and_another_when_its_worker
     for each in processes:
         each.send_signal(signal.SIGTERM)
         assert ended(each) == 0
+
+
+def start_two(system: System, **options: Any) -> tuple[subprocess.Popen[bytes], Job, Job]:
+    """Returns a worker, a job that it runs and one that it runs as well."""
+    system.environment["WORKER_EXECUTORS"] = "2"
+    process = start(system, "--name", "two")
+    jobs = [queue(system).enqueue(shop.sleep, 600, **options), queue(system).enqueue(shop.sleep, 600)]
+    waits = queue(system).enqueue(shop.add, 1, 1)
+    wait_until(lambda: all(each.get_status() == "started" for each in jobs), "both run", STARTED)
+    jobs[0].meta["waits"] = waits.id
+    return process, jobs[0], jobs[1]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"on_stopped": shop.stopped, "on_failure": shop.failed}], ids=["plain", "callbacks"]
+)
+def test_stop_job_ends_that_job_as_rq_does(system: System, options: dict[str, Any]) -> None:
+    process, job, other = start_two(system, **options)
+    dependent = queue(system).enqueue(shop.add, 1, 2, depends_on=Dependency(job, allow_failure=True))
+    send_stop_job_command(system.redis, job.id)
+    wait_until(lambda: job.get_status() == "stopped", "it has stopped", STARTED)
+    assert FailedJobRegistry("default", system.redis).get_job_ids() == [job.id]
+    assert StartedJobRegistry("default", system.redis).get_job_ids() == [other.id]
+    assert "cancelled" in str(job.exc_info)
+    wait_until(lambda: finished(Job.fetch(job.meta["waits"], system.redis)), "the next job has run")
+    if options:
+        wait_until(lambda: system.redis.lrange(shop.own_key(job.id), 0, -1) == [b"stopped"], "on_stopped was called")
+    assert [other.get_status(), dependent.get_status()] == ["started", "deferred"]
+    job.requeue()
+    wait_until(lambda: job.get_status() == "started", "it runs again")
+    send_stop_execution_command(system.redis, job.id, job.get_executions()[0].id)
+    wait_until(lambda: job.get_status() == "stopped", "it has stopped again")
+    send_kill_horse_command(system.redis, "two")
+    wait_until(lambda: other.get_status() == "failed", "the other one was killed")
+    wait_until(lambda: OurWorker.all(connection=system.redis)[0].get_state() == "idle", "the worker waits for more")
+    assert process.poll() is None
+
+
+def test_stop_job_of_another_worker_or_an_ended_job_changes_nothing(system: System) -> None:
+    done = queue(system).enqueue(shop.add, 1, 1)
+    process = start(system, "--name", "one")
+    job = queue(system).enqueue(shop.sleep, 2)
+    wait_until(lambda: job.get_status() == "started", "it runs", STARTED)
+    send_command(system.redis, "one", "stop-job", job_id=done.id)
+    send_command(system.redis, "one", "stop-job", job_id="unknown")
+    send_command(system.redis, "other", "stop-job", job_id=job.id)
+    wait_until(lambda: finished(job), "it has ended as if nothing was said")
+    assert finished(done)
+    assert process.poll() is None
+
+
+def test_rq_suspend_and_resume(system: System) -> None:
+    process = start(system)
+    wait_until(lambda: Worker.count(connection=system.redis) == 1, "the worker is up", STARTED)
+    rq(system, "suspend")
+    job = queue(system).enqueue(shop.add, 1, 1)
+    time.sleep(1)
+    assert (job.get_status(), queue(system).job_ids) == ("queued", [job.id])
+    rq(system, "resume")
+    wait_until(lambda: finished(job), "the job has run")
+    assert process.poll() is None
+
+
+def test_rq_empty_and_requeue(system: System) -> None:
+    waiting = [queue(system).enqueue(shop.add, 1, 1) for _ in range(3)]
+    assert "3 jobs removed from default queue" in rq(system, "empty", "default")
+    failing = queue(system).enqueue(shop.fail_times, "rq:program:times", 1)
+    assert ended(start(system, "--burst")) == 0
+    assert failing.get_status() == "failed"
+    assert not any(Job.exists(each.id, system.redis) for each in waiting)
+    rq(system, "requeue", "--queue", "default", failing.id)
+    assert ended(start(system, "--burst")) == 0
+    assert finished(failing)
+
+
+def test_rq_cron_enqueues_and_the_worker_runs(system: System, tmp_path: Path) -> None:
+    config = tmp_path / "cron.py"
+    config.write_text(
+        "from rq import cron\nfrom tests.support import rq_functions as shop\n"
+        "cron.register(shop.note, queue_name='default', args=('rq:program:cron', 'x'), interval=1)\n"
+    )
+    start(system)
+    system.start("rq.cli", "cron", "--url", system.url, str(config))
+    wait_until(lambda: system.redis.llen("rq:program:cron") >= 2, "two have run", STARTED)
+
+
+def rq(system: System, *command: str) -> str:
+    arguments = [sys.executable, "-m", "rq.cli", *command, "--url", system.url]
+    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_executors_set_django_up(system: System) -> None:

@@ -814,6 +814,17 @@ def jobs_of_rq_that_are_due_and_rate_limited(store: Store) -> tuple[Any, ...]:
     return adoption()
 
 
+@worst("rq_stop", 7100)
+def jobs_that_all_run(store: Store) -> tuple[Any, ...]:
+    for at in range(MOST_ADOPTED):
+        store.redis.hset(keys.rq_job(f"job-{at}"), mapping={"status": "started"})
+        store.redis.hset(
+            keys.rq_job(f"task-{at}"), mapping={"state": "running", "worker_name": "w", "origin": "normal"}
+        )
+        store.redis.hset(keys.RQ_ADOPTED, f"task-{at}", f" job-{at}")
+    return ("w", "", "failed")
+
+
 @worst("rq_slots", 1800)
 def many_rate_limits_of_rq(store: Store) -> tuple[Any, ...]:
     rate_limited_jobs(store, 1000, 20)

@@ -61,7 +61,7 @@ def meta(program: Program) -> object:
 @feature(
     "`send_stop_job_command`, `on_stopped`",
     FINISHED,
-    differs="no effect. Cancel the task with `taskqueue cancel`; the job then has the status failed or canceled",
+    differs="as in RQ with `taskqueue.rq.Worker`; else no effect: cancel the task, and the job is canceled",
 )
 def stop(program: Program) -> object:
     found = program.queue.enqueue(shop.sleep, 1)
