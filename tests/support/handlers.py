@@ -335,7 +335,6 @@ LEAVE_BEHIND: dict[str, Callable[[], object]] = {
     "alarm": lambda: signal.setitimer(signal.ITIMER_REAL, 0.05),
     "signals": _mute_signals,
     "mask": lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL, CANCEL_SIGNAL}),
-    "limits": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     "cwd": _lose_working_directory,
     "umask": lambda: os.umask(0o777),
     "zone": _move_to_auckland,
@@ -352,6 +351,7 @@ LEAVE_BEHIND: dict[str, Callable[[], object]] = {
     "faulthandler": lambda: faulthandler.register(TIME_LIMIT_SIGNAL, file=2),
     "warnings": lambda: warnings.simplefilter("error"),
     # These cost their executor.
+    "limits": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     "closed stdout": lambda: sys.stdout.close(),  # noqa: PLW0108  # the one of that moment
     "no stdout": lambda: os.close(1),
     "other stderr": lambda: os.dup2(0, 2),

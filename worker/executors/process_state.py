@@ -30,9 +30,7 @@ _OUR_SIGNALS: list[int] = [
     signal.SIGCHLD,
 ]
 _SIGNALS = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
-_LIMITS = {
-    name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
-}
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -139,28 +137,21 @@ def _quick() -> list[Property]:
 
 
 def _slow() -> list[Property]:
+    for number in _OUR_SIGNALS:
+        faulthandler.unregister(number)
+    set_mask: Any = partial(signal.pthread_sigmask, signal.SIG_SETMASK)
     return [
-        _faulthandler(),
+        # Reading it takes the executor's signals back, also those that a module has registered when it was imported.
+        Property("signals of faulthandler", lambda: any([*map(faulthandler.unregister, _OUR_SIGNALS)])),
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
-        Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), _restore_mask),
+        Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), set_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
-        Property("resource limits", limits, _restore_limits),
-        Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0), _restore_priority),
+        Property("resource limits", limits),
+        Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0)),
         Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid())),
         *_affinity(),
         Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))]),
     ]
-
-
-def _faulthandler() -> Property:
-    """Reading it takes the executor's signals back, also those that a module has registered when it was imported."""
-
-    def read() -> list[Any]:
-        return [*map(faulthandler.unregister, _OUR_SIGNALS)]
-
-    found = Property("signals of faulthandler", read)
-    found.original = [False] * len(_OUR_SIGNALS)
-    return found
 
 
 def _affinity() -> list[Property]:
@@ -192,10 +183,6 @@ def _restore_signals(numbers: list[int], original: list[Any]) -> str:
     for number, before in changed:
         signal.signal(number, before)
     return ", ".join(signal.Signals(number).name for number, _ in changed)
-
-
-def _restore_mask(original: set[int]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, original)
 
 
 def _environment() -> Property:
@@ -278,19 +265,4 @@ def _current_loop() -> list[Property]:
 
 def limits() -> list[tuple[int, int]]:
     """Returns the resource limits of this process."""
-    return [*map(resource.getrlimit, _LIMITS.values())]
-
-
-def _restore_limits(original: list[tuple[int, int]]) -> str:
-    changed = [
-        (name, before)
-        for name, before in zip(_LIMITS, original, strict=True)
-        if resource.getrlimit(_LIMITS[name]) != before
-    ]
-    for name, before in changed:
-        resource.setrlimit(_LIMITS[name], before)
-    return ", ".join(name for name, _ in changed)
-
-
-def _restore_priority(original: int) -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, original)
+    return [*map(resource.getrlimit, _LIMITS)]

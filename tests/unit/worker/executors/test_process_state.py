@@ -69,11 +69,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "the default timeout of sockets": lambda: socket.setdefaulttimeout(0.001),
     "garbage collection": gc.disable,
     "a profile function": lambda: sys.setprofile(lambda *about: None),
-    "resource limits (RLIMIT_NOFILE)": _limit_files,
 }
 
 
-SLOW = ("the signal mask", "the locale", "resource limits")
+SLOW = ("the signal mask", "the locale")
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -85,6 +84,15 @@ def test_a_change_is_named_and_undone(make_state: Callable[[], ProcessState], wh
     [change] = group.restore()
     assert (change.description, change.undone) == (what, True)
     assert group.restore() == []
+
+
+def test_other_resource_limits_are_not_undone(make_state: Callable[[], ProcessState]) -> None:
+    state, before = make_state(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    _limit_files()
+    try:
+        assert [(each.name, each.undone) for each in state.slow.restore()] == [("resource limits", False)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_cannot_be_undone_is_said(make_state: Callable[[], ProcessState], monkeypatch: pytest.MonkeyPatch) -> None:
