@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.running import product
-from tests.support.harness import ROOT, wait_until
+from tests.support.harness import ROOT, free_port, wait_until
 
 FOLDERS = ("shared", "worker", "gateway", "dashboard", "tests")
 """Packages that the user has too."""
@@ -266,7 +266,9 @@ def test_a_part_that_is_not_installed_says_what_to_install(alone: Path, tmp_path
 def test_the_package_alone_runs_a_local_client_and_the_doctor(alone: Path, tmp_path: Path) -> None:
     code = "from taskqueue import LocalClient; print(LocalClient().submit('process', 'a text').status)"
     assert run(alone / "python", "-c", code, cwd=tmp_path) == "completed\n"
-    assert "Redis does not answer" in run(alone / "taskqueue", "doctor", cwd=tmp_path, status=2)
+    assert "Redis does not answer" in run(
+        alone / "taskqueue", "doctor", cwd=tmp_path, status=2, REDIS_PORT=str(free_port())
+    )
 
 
 def test_a_program_that_submits_starts_quickly(alone: Path, tmp_path: Path) -> None:
