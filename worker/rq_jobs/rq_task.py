@@ -34,7 +34,7 @@ from taskqueue.worker.handlers.signals import GiveUp, TaskSuspended
 from taskqueue.worker.rq_jobs.allowed import Allowed, JobRefused
 
 STEP = "rq-job"
-"""The checkpoint that names the job; `cancel_rq_job` in Lua reads it."""
+"""The checkpoint that names the job; `enter_ended` in Lua reads it, to cancel the job with its task."""
 FIRST_PAUSE, LONGEST_PAUSE, SHARE = 0.25, 60.0, 0.25
 """Seconds until the next look at a job, which are a share of the time since it was enqueued."""
 RESULT_TTL = 24 * 3600

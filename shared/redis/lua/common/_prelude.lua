@@ -383,9 +383,19 @@ local function enter_ended(id, state, queue)
   redis.call('ZADD', keys.ended(state), NOW, id)
   mirror(RQ_REGISTRY[state], queue, '+inf', id)
   history.note({NOW, id})
-  local t = record(id, 'unique')
-  if t then release_unique(id, t.unique) end
+  local t = record(id, 'unique', 'step:rq-job') or {}
+  release_unique(id, t.unique)
   if state == 'failed' then join_failure_group(id) end
+  -- A job of RQ that waits is cancelled with its task of the type `rq`, as RQ does it; the next try makes another job.
+  local step = state == 'cancelled' and t['step:rq-job'] or ''
+  local job_id = string.match(step, '"job":"(rq%-[%w_-]+)","over":false')
+  local job = job_id and record(job_id, 'status', 'origin')
+  if job and job.status == 'queued' and job.origin then
+    redis.pcall('LREM', keys.rq_queue(job.origin), 1, job_id)
+    redis.call('HSET', keys.rq_job(job_id), 'status', 'canceled')
+    redis.call('ZADD', keys.rq_canceled(job.origin), '+inf', job_id)
+    redis.call('HSET', keys.rq_job(id), 'step:rq-job', (string.gsub(step, '"over":false', '"over":true', 1)))
+  end
 end
 
 -- Adds a task to the structures of a state with a due time.

@@ -197,22 +197,8 @@ local function free(id)
   if t.batch then recount(t.batch, 'blocked', to) end
 end
 
--- Cancels the RQ job of a task of the type `rq`, unless it has begun, as RQ's own code does. The task's next try makes a new
--- job.
-local function cancel_rq_job(task)
-  local step = redis.call('HGET', keys.rq_job(task), 'step:rq-job') or ''
-  local id = string.match(step, '"job":"(rq%-[%w_-]+)","over":false')
-  local job = id and record(id, 'status', 'origin')
-  if not job or job.status ~= 'queued' or not job.origin then return end
-  redis.pcall('LREM', keys.rq_queue(job.origin), 1, id)
-  redis.call('HSET', keys.rq_job(id), 'status', 'canceled')
-  redis.call('ZADD', keys.rq_canceled(job.origin), '+inf', id)
-  redis.call('HSET', keys.rq_job(task), 'step:rq-job', (string.gsub(step, '"over":false', '"over":true', 1)))
-end
-
 local function cancel_waiting(id, state, queue, reason)
   transition(id, state, 'cancelled', queue, nil, 'cancel', reason)
-  cancel_rq_job(id)
   count('cancelled', 1)
   moved(id, state, 'cancelled')
 end

@@ -56,7 +56,6 @@ end
 
 function become.cancelled(id, queue, attempt, about, _, error)
   end_as(id, 'cancelled', attempt, about, error)
-  cancel_rq_job(id)
   enter_ended(id, 'cancelled', queue)
 end
 
