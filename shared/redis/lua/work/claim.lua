@@ -330,7 +330,7 @@ end
 -- delays only its own tasks, and a tenant no other, wherever the tasks of both wait. The list's tasks are one tenant.
 -- Wait queues that are all in queues that are paused or not this worker's, or that it cannot serve, are skipped, a
 -- millisecond's worth of them.
-local due, elsewhere = {most = 32}, {}
+local due = {most = 32, elsewhere = {}}
 
 local function waited_for_here(name)
   local here = {}
@@ -346,7 +346,7 @@ do
     if #due == due.most or patience <= 0 then break end
     if string.find(name, '#=', 1, true) then spend(20) end
     local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
-    table.insert(ours and due or elsewhere, name)
+    table.insert(ours and due or due.elsewhere, name)
   end
 end
 
@@ -588,7 +588,7 @@ if limited then
   -- Skipped limits are examined last the next time; the wait queues of some may be removed altogether.
   local function settle_elsewhere()
     local latest = {}
-    for at, name in ipairs(elsewhere) do
+    for at, name in ipairs(due.elsewhere) do
       if at <= due.most then settle_limit(name)
       else
         latest[#latest + 1] = NOW
