@@ -13,7 +13,16 @@ from taskqueue.gateway import present, schemas
 from taskqueue.gateway.auth.authenticator import demand_scope
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
-from taskqueue.gateway.tasks.batch_planner import BatchPlanner, Identity, Item, Plan, accepted, plan, problem
+from taskqueue.gateway.tasks.batch_planner import (
+    BatchPlanner,
+    Identity,
+    Item,
+    Plan,
+    accepted,
+    check_dependencies,
+    plan,
+    problem,
+)
 from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
 from taskqueue.shared.domain.task import NewTask
 from taskqueue.shared.errors import BatchNotFound, PayloadUnavailable, StoreUnavailable
@@ -65,6 +74,7 @@ class BatchSubmission:
         """Submits a whole batch of up to 10,000 tasks. Each is accepted or refused by itself."""
 
         def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
+            check_dependencies(body.tasks)
             identity = Identity.new(seed)
             planned = plan(self.planner, identity, body.tasks, g.trace_parent)
             if not planned.tasks:
@@ -103,6 +113,7 @@ class BatchSubmission:
             identity, values = Identity.new(seed), body.tasks
             if body.earlier is not None and body.task is not None:
                 values = self.reader.tasks(body.earlier, body.task, begun)
+            check_dependencies(values)
             planned = plan(self.planner, identity, values, g.trace_parent)
             self.planner.open(identity, body, g.trace_parent)
             self.planner.batches.extend(identity.batch_id, len(values), 0, "")
@@ -131,6 +142,7 @@ class BatchSubmission:
         """Adds up to 10,000 tasks to a batch. Each is accepted or refused by itself."""
 
         def carry_out(_: str, begun: Begun | None) -> dict[str, Any]:
+            check_dependencies(body.tasks)
             request = begun.request.digest if begun else ""
             start = self.planner.batches.extend(batch_id, len(body.tasks), body.start, request)
             planned = plan(self.planner, Identity(batch_id), body.tasks, g.trace_parent, start)

@@ -23,6 +23,7 @@ from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
 
 Item = dict[str, Any]
 """The response for one task."""
+MOST_DEPENDENCIES = 25_000
 MOST_KNOWN = 20
 """Known types listed in the problem of a single task."""
 
@@ -110,6 +111,18 @@ class Plan:
 
     tasks: list[tuple[int, NewTask]]
     refused: dict[int, Item]
+
+
+def check_dependencies(values: Sequence[Any]) -> None:
+    """Raises Refusal when the tasks of a request have too many dependencies, each of which costs time to store."""
+    wanted = (value.get("depends_on") for value in values if isinstance(value, dict))
+    count = sum(len(each) for each in wanted if isinstance(each, list))
+    if count > MOST_DEPENDENCIES:
+        text = (
+            f"have {count:,} dependencies; a request may have {MOST_DEPENDENCIES:,}: send fewer tasks at a time, or "
+            "let them depend on one task that depends on the others"
+        )
+        raise refusals.invalid([refusals.field_error(("tasks",), text)])
 
 
 def plan(

@@ -333,6 +333,17 @@ def test_a_long_circle_is_shown_in_short(gateway: Gateway) -> None:
     assert shown == "depends_on: is a circular dependency: 495 → 496 → 497 → 498 → 499 → 0 → 1 → 2 → 3 → 4 → … → 495"
 
 
+@pytest.mark.parametrize("path", ["/tasks/batch", "/batches", "/batches/{}/tasks"])
+def test_a_request_with_too_many_dependencies_is_refused_as_a_whole(gateway: Gateway, path: str) -> None:
+    batch = create(gateway).json["batch_id"]
+    tasks = [task(depends_on=list(range(min(at, 25)))) for at in range(1014)]
+    answer = gateway.http.post(path.format(batch), json={"tasks": tasks})
+    assert answer.status_code == 422
+    assert answer.json["detail"].startswith("tasks: have 25,025 dependencies; a request may have 25,000: send fewer")
+    assert (pending(gateway), counts(gateway, batch)) == (0, {})
+    assert add(gateway, batch, tasks[:9]).json["accepted"] == 9
+
+
 def test_two_tasks_of_one_name_are_one_too_many(gateway: Gateway) -> None:
     answer = submit(gateway, [task(item="a"), task(item="a")])
     assert answer.json["items"][1]["problem"]["detail"] == "item: is already the name of task 0"
