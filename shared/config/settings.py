@@ -416,7 +416,9 @@ class Settings(BaseModel):
 
     # Housekeeping
     housekeeper_distributed_execution_enabled: bool = _at(
-        "housekeeper.distributed_execution.enabled", False, "Several housekeepers share the work under locks."
+        "housekeeper.distributed_execution.enabled",
+        True,
+        "Housekeepers share the work under locks; false: no lock is taken, for a single housekeeper.",
     )
     housekeeper_distributed_execution_instance_id: str = _at(
         "housekeeper.distributed_execution.instance_id",

@@ -40,6 +40,7 @@ _MOST_SHOWN = 8
 """Task types that the banner names."""
 _EXAMPLE = "process"
 """The task type to try first where no modules were given."""
+_WITHOUT_LOCKS = {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false"}
 _DEFAULT_URL = "http://localhost:8000"
 _OURS = (Path(__file__).parents[2], Path(__file__).resolve().parents[2])
 """Folders of the product, also where its parts are links."""
@@ -276,6 +277,8 @@ def _environment(
         **({"HISTORY_URL": f"sqlite:///{server.folder.path.resolve() / 'history.db'}"} if server else {}),
         # Handlers submit tasks to this gateway.
         "TASKQUEUE_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
+        # The only housekeeper need not wait for the locks of one that was killed.
+        **({} if "housekeeper_distributed_execution_enabled" in settings.model_fields_set else _WITHOUT_LOCKS),
         **{name: value for name, value in os.environ.items() if name not in replaced},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": url,

@@ -24,7 +24,13 @@ from taskqueue.shared.redis.client import connect
 
 _PARTS = {"worker": "WORKER_METRICS_PORT", "housekeeper": "HOUSEKEEPER_METRICS_PORT", "gateway": "GATEWAY_PORT"}
 """With the settings of their ports. A gateway is ready once a worker has published its types."""
-_QUICK = {"GATEWAY_PROCESSES": "1", "WORKER_EXECUTORS": "2", "INITIAL_RETRY_DELAY": "0.1", "DRAIN_GRACE": "1"}
+_QUICK = {
+    "GATEWAY_PROCESSES": "1",
+    "WORKER_EXECUTORS": "2",
+    "INITIAL_RETRY_DELAY": "0.1",
+    "DRAIN_GRACE": "1",
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false",  # the end of a test deletes what is in Redis, locks too
+}
 """Settings for tests; the environment overrides them."""
 _LEFT_OUT = ("REDIS_", "API_KEYS", "HISTORY_", "ALERT_")
 """Settings of the environment that do not apply: the system has stores and a gateway of its own, without alerts."""

@@ -34,6 +34,7 @@ WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 QUICK = {
     "INITIAL_RETRY_DELAY": "0.05",
     "LEASE_TIME": "3",
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false",  # a killed one is replaced at once
     "HOUSEKEEPER_UNLOCK_INTERVAL": "0.05",
     "HOUSEKEEPER_TIMEOUT_INTERVAL": "0.2",
     "HOUSEKEEPER_RECOVERY_INTERVAL": "0.5",

@@ -246,8 +246,10 @@ def test_a_minimum_hold_outlasts_the_release(machine: Machine) -> None:
 
 
 def of_all_jobs(machine: Machine, interval: timedelta | None = None) -> list[Lock]:
-    """The locks that jobs take for each run, with their own intervals or with this one."""
-    jobs = [job for job in build(Settings(), machine.scripts).runner.jobs if job.name != LEADER]
+    """The locks that jobs take for each run by default, with their own intervals or with this one."""
+    parts = build(Settings(), machine.scripts)
+    assert isinstance(parts.locks, RedisLocks)
+    jobs = [job for job in parts.runner.jobs if job.name != LEADER]
     for job in jobs:
         job.interval = interval or job.interval
     return [lock_of(Settings(), job) for job in jobs]

@@ -75,10 +75,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def three(redis_client: Redis, redis_url: str, request: pytest.FixtureRequest) -> Settings:
     """The settings of three empty partitions: of databases of one server, or of a cluster with TEST_CLUSTER=1."""
     if os.environ.get("TEST_CLUSTER") != "1":
-        return Settings(redis_partitions=databases(redis_url))
+        return Settings(redis_partitions=databases(redis_url), housekeeper_distributed_execution_enabled=False)
     cluster: Cluster = request.getfixturevalue("cluster")
     cluster.flush()
-    return Settings(redis_url=cluster.url())
+    return Settings(redis_url=cluster.url(), housekeeper_distributed_execution_enabled=False)
 
 
 @pytest.fixture

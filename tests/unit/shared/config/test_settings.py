@@ -23,7 +23,7 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert (policy.max_retries, policy.initial_delay, policy.multiplier, policy.max_delay) == (3, 5, 2.0, 3600)
     assert settings.bind_host == "127.0.0.1"
     assert settings.queues == {"critical": 6, "high": 4, "normal": 3, "low": 1}
-    assert not settings.housekeeper_distributed_execution_enabled
+    assert settings.housekeeper_distributed_execution_enabled
 
 
 def test_all_mistakes_are_reported_together_with_the_names_to_change() -> None:
