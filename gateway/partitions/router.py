@@ -346,7 +346,7 @@ def outbox(router: Router, call: Call) -> Answer:
         settled_places = [known_places[each] for each in settled]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return router.members.first.call(call.environ, body)  # it says what is wrong
-    members = {each.number: each for each in (*places, *settled_places)}.values()
+    members = {each.number: each for each in (*places, *settled_places)}.values() or [router.members.first]
     for member in members:  # before anything is sent, so that a refusal changes nothing
         router.placement.introduce([row for row, place in zip(rows, places, strict=True) if place is member], member)
     items: dict[int, Any] = {}

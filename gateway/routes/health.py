@@ -16,7 +16,7 @@ from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.doctor import Level, examine, worst
 from taskqueue.shared.doctor.findings import Finding
 from taskqueue.shared.doctor.store import check_risks
-from taskqueue.shared.doctor.system import check_capacity, check_housekeeping, check_queues
+from taskqueue.shared.doctor.system import check_capacity, check_housekeeping, check_queues, check_relay
 from taskqueue.shared.errors import StoreUnavailable
 from taskqueue.shared.redis import startup_check
 from taskqueue.shared.redis.client import translated
@@ -156,6 +156,7 @@ class HealthRoutes:
         with translated():
             now_us = self.queues.scripts.now_us()
             findings = [check_capacity(workers, queues, now_us), check_housekeeping(self.redis, self.settings)]
+            findings += check_relay(self.redis)
         if workers:
             findings += check_queues(workers, [queue.name for queue in queues if queue.pending])
         return [each for each in findings if each.level is not Level.OK]

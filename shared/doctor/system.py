@@ -14,6 +14,7 @@ from taskqueue.shared.redis.client import keys_of, raw, text
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.failure_groups import FailureGroups
 from taskqueue.shared.stores.locks import LockAdmin
+from taskqueue.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS, Presence
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.task_types import TaskTypes
@@ -63,6 +64,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         *_refused(scripts),
         _types(redis),
         check_housekeeping(redis, settings),
+        *check_relay(redis),
         *check_history(redis, settings),
     ]
 
@@ -223,8 +225,28 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
             f"no housekeeper is running: {' and '.join(late)}",
             "start a housekeeper: taskqueue housekeeper",
         )
+    live = [name for name, silent in Presence(Scripts(redis)).silences().items() if silent < LIVE and name != RELAY]
+    alone = [name.removesuffix(WITHOUT_LOCKS) for name in live if name.endswith(WITHOUT_LOCKS)]
+    if alone and len(live) > 1:
+        return doubtful(
+            "housekeeping",
+            f"{len(live)} housekeepers run, {len(alone)} without locks ({', '.join(alone)}): "
+            "each of them runs all jobs",
+            "start them with HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=true, the default",
+        )
     owners = sorted({lock.owner for lock in LockAdmin(Scripts(redis)).all() if lock.owner})
     return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
+
+
+def check_relay(redis: Redis) -> list[Finding]:
+    """Returns whether a relay of an outbox runs; nothing where none has for a week."""
+    silent = Presence(Scripts(redis)).silences().get(RELAY)
+    if silent is None:
+        return []
+    if silent < LIVE:
+        return [fine("relay", "it reports that it runs")]
+    advice = "start it: taskqueue outbox, or with Django: manage.py taskqueue_outbox"
+    return [doubtful("relay", f"none has reported for {silent:.0f} s: rows of the outbox wait", advice)]
 
 
 def check_history(redis: Redis, settings: Settings) -> list[Finding]:

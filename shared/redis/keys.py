@@ -579,6 +579,9 @@ class Keys:
     LOST_LOCKS = _Key("taskqueue:housekeeper:lost")
     """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
 
+    PRESENCE = _Key("taskqueue:presence")
+    """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last sign of life."""
+
     ALERTS = _Key("taskqueue:alerts")
     """hash, owner: alerts_write; until the alert is over. What is wrong, since when, and what was sent (JSON)."""
 

@@ -76,6 +76,7 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.SCHEDULES_FOLLOWED,
                 keys.SCHEDULES_FAILING,
                 keys.LOST_LOCKS,
+                keys.PRESENCE,
                 keys.QUARANTINE,
                 keys.REASSIGNED,
                 keys.TYPE_SETS,

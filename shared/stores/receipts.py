@@ -34,10 +34,12 @@ class Receipts:
         """Stores tasks; returns the outcomes in their order. `known` are those that were stored before.
 
         `settled` are ids of tasks whose rows cannot be sent again. Raises StoreUnavailable when Redis does not answer:
-        then some may have been stored, and sending all of them again is safe.
+        then some may have been stored, and sending all of them again is safe. Nothing at all is a relay's sign of life.
         """
         answer: list[Submitted] = []
         with translated():
+            if not tasks and not settled:
+                self._store((), ())
             for start in range(0, len(settled), CHUNK):
                 self._store((), settled[start : start + CHUNK])
             for chunk in chunks(tasks):

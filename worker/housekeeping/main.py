@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ from taskqueue.shared.stores.limits import Limits
 from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
 from taskqueue.shared.stores.payloads import Payloads as StoredPayloads
 from taskqueue.shared.stores.payloads import open_payload_store
+from taskqueue.shared.stores.presence import EVERY, WITHOUT_LOCKS, Presence
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.remote_parents import RemoteParents
@@ -383,6 +385,9 @@ def main() -> int:
         signal.signal(number, lambda signum, frame: stop.set())
     metrics_server.start()
     _start_declaring(settings, partitions, stop)
+    name = settings.instance_id + ("" if settings.housekeeper_distributed_execution_enabled else WITHOUT_LOCKS)
+    presences = [Presence(parts.scripts) for parts in partitions.values()]
+    threading.Thread(target=_report, args=(presences, name, stop), name="presence", daemon=True).start()
     for parts in partitions.values():
         if not settings.history_url and not settings.housekeeper_distributed_execution_enabled:
             _forget_history(parts.scripts)
@@ -394,6 +399,9 @@ def main() -> int:
         parts.runner.stop()
         parts.leadership.resign()
         parts.locks.stop()
+    for presence in presences:
+        with suppress(StoreUnavailable):
+            presence.withdraw(name)
     metrics_server.stop()
     tracing.stop()
     log.info("housekeeper %s ended in order", settings.instance_id)
@@ -425,6 +433,15 @@ def _start_declaring(settings: Settings, partitions: Mapping[int, Parts], stop: 
     for number, parts in partitions.items():
         own = [each for each in declared if preferred(each.name, partitions)[0] == number]
         threading.Thread(target=_declare, args=(parts.schedule_store, own, stop), name="declare", daemon=True).start()
+
+
+def _report(presences: Sequence[Presence], name: str, stop: threading.Event) -> None:
+    """Reports that this housekeeper runs, until it stops."""
+    while not stop.is_set():
+        for each in presences:
+            with suppress(StoreUnavailable):
+                each.report(name)
+        stop.wait(EVERY)
 
 
 def _forget_history(scripts: Scripts) -> None:

@@ -20,10 +20,13 @@ from taskqueue.shared.config.settings import Settings, load
 from taskqueue.shared.doctor import Finding, Level, examine, worst
 from taskqueue.shared.doctor.__main__ import as_json, as_text, main
 from taskqueue.shared.doctor.store import check_info, check_risks
+from taskqueue.shared.domain.task import new_task_id
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis import schema_version
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.stores.locks import lock_acquire
+from taskqueue.shared.stores.presence import Presence
+from taskqueue.shared.stores.receipts import Receipts
 from tests.support.harness import System
 from tests.support.keys import keys
 from tests.support.least_privilege import PASSWORD
@@ -125,6 +128,43 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     assert found.level is Level.ERROR
     assert 'task in queue "normal"' in found.seen
     assert "taskqueue housekeeper" in found.advice
+
+
+def test_housekeepers_without_locks_beside_others_are_counted(system: System) -> None:
+    def found() -> Finding:
+        return of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
+
+    presence = Presence(system.scripts)
+    presence.report("hk-1 without locks")
+    assert found().level is Level.OK
+    presence.report("hk-2")
+    assert found().level is Level.WARNING
+    assert found().seen == "2 housekeepers run, 1 without locks (hk-1): each of them runs all jobs"
+    presence.withdraw("hk-2")
+    assert found().level is Level.OK
+    presence.report("hk-3 without locks")
+    assert "2 without locks (hk-1, hk-3)" in found().seen
+    system.redis.zadd(keys.PRESENCE, {"hk-1 without locks": system.scripts.now_us() - 31_000_000})
+    assert found().level is Level.OK
+
+
+def test_a_relay_that_reports_no_more_is_missed_for_a_week(system: System) -> None:
+    def found() -> list[Finding]:
+        return [each for each in examine(load({"REDIS_URL": system.url}), system.redis) if each.check == "relay"]
+
+    assert found() == []
+    receipts = Receipts(system.scripts, timedelta(days=1))
+    receipts.submit([], [new_task_id()])
+    assert found() == [], "a program may send rows in another way"
+    receipts.submit([])
+    assert [each.level for each in found()] == [Level.OK]
+    system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 90_000_000})
+    [missed] = found()
+    assert (missed.level, missed.seen) == (Level.WARNING, "none has reported for 90 s: rows of the outbox wait")
+    assert "manage.py taskqueue_outbox" in missed.advice
+    system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 8 * 86_400_000_000})
+    Presence(system.scripts).report("hk-1")
+    assert found() == []
 
 
 def test_who_holds_the_locks_is_said_by_name(system: System) -> None:

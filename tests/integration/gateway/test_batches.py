@@ -337,7 +337,7 @@ def test_a_long_circle_is_shown_in_short(gateway: Gateway) -> None:
 def test_a_request_with_too_many_dependencies_is_refused_as_a_whole(gateway: Gateway, path: str) -> None:
     batch = create(gateway).json["batch_id"]
     tasks = [task(depends_on=list(range(min(at, 25)))) for at in range(1014)]
-    answer = gateway.http.post(path.format(batch), json={"tasks": tasks})
+    answer: Any = gateway.http.post(path.format(batch), json={"tasks": tasks})
     assert answer.status_code == 422
     assert answer.json["detail"].startswith("tasks: have 25,025 dependencies; a request may have 25,000: send fewer")
     assert (pending(gateway), counts(gateway, batch)) == (0, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -53,6 +54,16 @@ def test_a_settled_row_is_remembered_for_the_time_of_idempotency_keys(gateway: G
     before = gateway.redis.pttl(keys.receipt(one["task_id"]))
     assert send(gateway.http, settled=(one["task_id"],)) == (202, [])
     assert gateway.redis.pttl(keys.receipt(one["task_id"])) <= 86_400_000 < before
+
+
+def test_a_relay_without_rows_is_missed_when_it_stops(gateway: Gateway) -> None:
+    def notes() -> list[str]:
+        return [each for each in gateway.http.get("/health").json["notes"] if "rows of the outbox" in each]  # type: ignore[index]
+
+    assert send(gateway.http) == (202, [])
+    assert not notes()
+    gateway.redis.zadd(keys.PRESENCE, {"relay": 1e6 * (time.time() - 120)})
+    assert len(notes()) == 1
 
 
 def test_a_task_cannot_have_the_id_of_this_path(gateway: Gateway) -> None:

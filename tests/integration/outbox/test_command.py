@@ -18,6 +18,8 @@ from sqlalchemy.orm import Session
 from taskqueue import new_task, outbox
 from taskqueue.outbox.sqlalchemy import SqlTable
 from taskqueue.shared.redis.client import text
+from taskqueue.shared.redis.scripts import Scripts
+from taskqueue.shared.stores.presence import Presence
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.test_server import Running
 from tests.integration.gateway.test_server import start as start_gateway
@@ -86,6 +88,7 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
         shown = scrape(port, 5)
         assert shown["taskqueue_outbox_rows", (("state", "refused"),)] == 2
         assert shown["taskqueue_outbox_sent_total", ()] == 3
+        assert Presence(Scripts(redis_client)).silences()["relay"] < 60, "the doctor finds that it runs"
     finally:
         relay.send_signal(signal.SIGTERM)
         _, errors = relay.communicate(timeout=20)

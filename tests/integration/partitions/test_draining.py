@@ -30,6 +30,7 @@ from taskqueue.shared.redis.client import connect, text
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.idempotency import Request
+from taskqueue.shared.stores.presence import Presence
 from taskqueue.shared.stores.queues import Queues, submit_arguments
 from taskqueue.shared.stores.schedules import Fired, ScheduleStore
 from taskqueue.shared.stores.tasks import Records
@@ -658,3 +659,8 @@ def test_the_doctor_reports_a_draining_partition(routed: Routed) -> None:
     set_state(redis, "draining")
     [found] = [each for each in examine(own, redis) if each.check == "draining"]
     assert (found.level, "stores 1 tasks" in found.seen) == (Level.WARNING, True)
+
+
+def test_a_relay_without_rows_reports_to_the_first_partition(routed: Routed) -> None:
+    assert send_rows(routed) == (202, [])
+    assert [Presence(each).silences().keys() for each in routed.scripts.values()] == [{"relay"}, set(), set()]

@@ -3,10 +3,13 @@
 -- Stores tasks of an outbox, each at most once, also when its record has been removed since: each leaves a receipt. A
 -- receipt stays until its row cannot be sent again, however long the relay was off.
 -- ARGV: now, the bounds of queues (see `register_queue`), how long a receipt is kept and how long a settled one, in
---   milliseconds, the number of ids whose rows are settled, these ids, then for each task what submit.lua takes.
+--   milliseconds, the number of ids whose rows are settled, these ids, then for each task what submit.lua takes. Without
+--   ids and tasks it is a sign of life of a relay.
 -- Returns per task what submit.lua does; for one with a receipt "=" and its state, or "=removed".
 local keep, keep_settled, settled = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, fresh, arguments = {}, {}, {ARGV[1], ARGV[2]}
+
+if #ARGV == 5 then redis.call('ZADD', keys.PRESENCE, NOW, 'relay') end
 
 for at = 6, 5 + settled do redis.call('PEXPIRE', keys.receipt(ARGV[at]), keep_settled) end
 
