@@ -60,6 +60,11 @@ COMMANDS = {
         "worker",
         "return the jobs of RQ programs to RQ's queues, after the workers that ran them have stopped",
     ),
+    "rq-import": Command(
+        "taskqueue.worker.rq_jobs.schedule_import",
+        "worker",
+        "make schedules of the entries of rq-scheduler; without --yes, list what each would become",
+    ),
     "user": Command(
         "taskqueue.dashboard.auth.users",
         "dashboard",
@@ -86,7 +91,7 @@ _OUTBOX_ACTIONS = {
 }
 
 
-_PRINTING = ("run", "user", "partitions", "doctor")
+_PRINTING = ("run", "user", "partitions", "doctor", "rq-import")
 _RQ_OPTIONS = {
     "--rq": ("RQ_QUEUES", "queues of RQ programs whose jobs it runs too, separated by commas"),
     "--rq-allow": ("RQ_ALLOW", "functions that these jobs may name, such as 'shop.*'"),
@@ -176,6 +181,7 @@ _ADD_ARGUMENTS = {
     "user": _add_user,
     "doctor": add_format,
     "outbox": _add_outbox,
+    "rq-import": lambda one: one.add_argument("--yes", action="store_true", help="make them, and remove the entries"),
     "partitions": _add_partitions,
 }
 
@@ -224,6 +230,8 @@ def _arguments(wanted: argparse.Namespace) -> list[Any]:
     if wanted.part == "partitions":
         number, wait = getattr(wanted, "number", None), getattr(wanted, "wait", False)
         return [wanted.action or "list", number, wait, as_json]
+    if wanted.part == "rq-import":
+        return [wanted.yes]
     if wanted.part == "outbox":
         return [wanted.action]
     return []

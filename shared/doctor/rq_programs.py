@@ -30,7 +30,7 @@ def check_rq_programs(redis: Redis, register: Register, queues: Iterable[str]) -
         *_both_serve(strangers, adopted),
         *_serve_ours(strangers, set(queues) - adopted),
         *_both_fire(redis),
-        *(_unequal(adopting, register.live) if adopting else []),
+        *_unequal(adopting),
     ]
     if not findings and adopting:
         return [fine("rq programs", f"{_named('worker', _names(adopting), 'runs', 'run')} jobs of {_listed(adopted)}")]
@@ -90,45 +90,19 @@ def _serving(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> str:
 
 
 def _both_fire(redis: Redis) -> list[Finding]:
-    """Returns a finding when RQ programs have schedules beside those of this system."""
+    """Returns a finding when entries of rq-scheduler exist that `taskqueue rq-import` has made schedules of."""
     keys = keys_of(redis)
-    own = [text(each) for each in redis.zrange(keys.SCHEDULES, 0, MOST - 1)]
-    if not own:
-        return []
     theirs = [text(each) for each in redis.zrange(keys.RQ_SCHEDULER_ENTRIES, 0, MOST - 1)]
-    crons = [text(each) for each in redis.zrange(keys.RQ_CRON_SCHEDULERS, 0, MOST - 1)]
-    crons = [each for each in crons if redis.exists(keys.rq_cron_scheduler(each))]
-    found = []
-    if theirs:
-        with redis.pipeline(transaction=False) as pipeline:
-            for each in theirs[:SHOWN]:
-                pipeline.hget(keys.rq_job(each), "description")
-            shown = [text(said or name) for said, name in zip(pipeline.execute(), theirs, strict=False)]
-        found.append(f"rq-scheduler has {_counted('entry', 'entries', theirs)} ({_listed(shown, len(theirs))})")
-    if crons:
-        found.append(f"{_named('RQ cron scheduler', crons, 'runs', 'run')}")
-    if not found:
+    found = redis.zmscore(keys.SCHEDULES, theirs) if theirs else []
+    if not (both := [name for name, there in zip(theirs, found, strict=True) if there is not None]):
         return []
-    return [
-        doubtful(
-            "rq schedules",
-            f"{' and '.join(found)} beside {_counted('schedule', 'schedules', own)} of this system ({_listed(own)})",
-            "a schedule that exists in both places runs twice: remove it from one of them",
-        )
-    ]
+    advice = "each runs twice: run taskqueue rq-import --yes, and let no program create these entries again"
+    return [doubtful("rq schedules", f"in rq-scheduler and here: {_listed(both)}", advice)]
 
 
-def _unequal(adopting: Sequence[WorkerInfo], live: Sequence[WorkerInfo]) -> list[Finding]:
+def _unequal(adopting: Sequence[WorkerInfo]) -> list[Finding]:
     """Returns findings when workers that run each other's jobs are not alike."""
     findings = []
-    if earlier := [each for each in live if each.rq_queues is None]:
-        findings.append(
-            doubtful(
-                "rq programs",
-                f"{_named('worker', _names(earlier), 'is', 'are')} of an earlier version",
-                "replace it soon: it frees no slots of RQ's rate limits, and does not enqueue what a dead process left",
-            )
-        )
     for what, seen, advice in (
         ("serves", lambda each: ", ".join(each.rq_queues or ()), "set RQ_QUEUES, RQ_ALLOW and RQ_PICKLE to the same"),
         ("has RQ", lambda each: each.version.partition(".")[0], "install the same RQ"),
@@ -155,11 +129,7 @@ def _named(noun: str, names: Sequence[str], *verbs: str) -> str:
     return f"{noun}{'s' if len(names) > 1 else ''} {_listed(names)}{verb}"
 
 
-def _counted(one: str, many: str, things: Sequence[str]) -> str:
-    return f"1 {one}" if len(things) == 1 else f"{len(things)} {many}"
-
-
-def _listed(names: Iterable[str], of: int = 0) -> str:
+def _listed(names: Iterable[str]) -> str:
     given = sorted(names)
-    more = max(of, len(given)) - SHOWN
+    more = len(given) - SHOWN
     return ", ".join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -141,13 +141,6 @@ class Keys:
         """hash, owner: RQ's own code, rq_adopt, rq_slots. One; zsets LIMIT:allowed and LIMIT:rate_limited."""
         return f"{self.prefix}rq:rl:{limit}"
 
-    RQ_CRON_SCHEDULERS = _Key("rq:cron_schedulers")
-    """zset, owner: `rq cron`. Its processes."""
-
-    def rq_cron_scheduler(self, name: str) -> str:
-        """hash, owner: `rq cron`; expires when the process has died."""
-        return f"{self.prefix}rq:cron_scheduler:{name}"
-
     RQ_SUSPENDED = _Key("rq:suspended")
     """string, owner: `rq suspend`. While it exists no job is adopted."""
 

@@ -153,15 +153,22 @@ class ScheduleStore:
 
     # --- changing ---
 
-    def put(self, schedule: Schedule, source: str = FROM_API, expected: str | None = None) -> str:
+    def put(
+        self,
+        schedule: Schedule,
+        source: str = FROM_API,
+        expected: str | None = None,
+        entry: tuple[str, float] | None = None,
+    ) -> str:
         """Creates or changes a schedule by name; returns created, changed or unchanged.
 
-        `expected` is the revision that it must have, "" for a name that must be free. Raises ScheduleChanged otherwise.
+        `expected` is the revision that it must have, "" for a name that must be free. Raises ScheduleChanged otherwise,
+        and when `entry`, the id and the time of an entry of rq-scheduler that it replaces, is not there any more.
         """
         with translated():
-            due = self._first_due(schedule)
+            due = str(round(entry[1] * 1_000_000)) if entry else self._first_due(schedule)
             about = (schedule.name, schedule.spec, schedule.revision, source, due)
-            condition = () if expected is None else (expected,)
+            condition = () if expected is None else (expected, *(entry or ()))
             happened, before = map(text, self.scripts.call_answered("schedule_put", *about, *condition))
         if happened == "other":
             raise ScheduleChanged(name=schedule.name)

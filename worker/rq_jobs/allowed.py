@@ -56,7 +56,7 @@ class Allowed:
 
     def check(self, record: Mapping[bytes, bytes]) -> Checked:
         """Returns the call of a job, and the serializer for the rest of it. Raises JobRefused."""
-        data, meta = _inflated(record.get(b"data", b"")), _inflated(record.get(b"meta", b""))
+        data, meta = inflated(record.get(b"data", b"")), inflated(record.get(b"meta", b""))
         serializer = self._serializer(pickled=data.startswith(_PICKLE) or meta.startswith(_PICKLE))
         try:
             name, instance, arguments, keywords = serializer.loads(data)
@@ -195,7 +195,7 @@ def _imported(name: str) -> Any:
     raise JobRefused(f"{name} does not exist in this worker's environment")
 
 
-def _inflated(data: bytes) -> bytes:
+def inflated(data: bytes) -> bytes:
     """Returns stored data decompressed; RQ compresses a call, and reads what is not a whole stream as it is."""
     if not data:
         return data

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from redis import Redis
 from rq import Queue, SimpleWorker
-from rq.cron import CronScheduler
 from rq_scheduler import Scheduler
 
 from taskqueue.shared.doctor.findings import Finding, Level
@@ -20,7 +19,7 @@ from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED
 
 
-def ours(redis: Redis, name: str, *rq_queues: str, version: str = "3.0.0", earlier: bool = False) -> None:
+def ours(redis: Redis, name: str, *rq_queues: str, version: str = "3.0.0") -> None:
     Workers(redis).announce(
         WorkerInfo(
             name=name,
@@ -30,7 +29,7 @@ def ours(redis: Redis, name: str, *rq_queues: str, version: str = "3.0.0", earli
             queues=("normal",),
             executors=1,
             started_at=datetime.now(UTC),
-            rq_queues=None if earlier else rq_queues,
+            rq_queues=rq_queues,
         )
     )
 
@@ -81,25 +80,15 @@ def test_an_rq_worker_on_a_queue_of_this_system_is_named(redis_client: Redis) ->
     ]
 
 
-def test_schedules_of_rq_beside_those_of_this_system(redis_client: Redis) -> None:
+def test_entries_of_rq_scheduler_that_are_schedules_too_are_named(redis_client: Redis) -> None:
     ours(redis_client, "w1", "imports")
     scheduler = Scheduler("imports", connection=redis_client)
-    scheduler.cron("0 3 * * *", "shop.tasks.report", args=[7])
-    assert [each[1] for each in found(redis_client)] == [Level.OK], (
-        "without a schedule of this system nothing fires twice"
-    )
+    for name in ("report", "mail"):
+        scheduler.cron("0 3 * * *", "shop.tasks.report", args=[7], id=name)
+    declare(redis_client, "other")
+    assert [each[1] for each in found(redis_client)] == [Level.OK], "both may have schedules"
     declare(redis_client, "report")
-    says = "rq-scheduler has 1 entry (shop.tasks.report(7)) beside 1 schedule of this system (report)"
-    assert found(redis_client) == [("rq schedules", Level.WARNING, says)]
-    cron = CronScheduler(connection=redis_client, name="host:1:2")
-    cron.register_birth()
-    scheduler.cron("0 4 * * *", "shop.tasks.mail")
-    declare(redis_client, "mail")
-    [(_, _, seen)] = found(redis_client)
-    assert seen.startswith(
-        "rq-scheduler has 2 entries (shop.tasks.mail(), shop.tasks.report(7)) and RQ cron scheduler "
-    )
-    assert seen.endswith("host:1:2 runs beside 2 schedules of this system (mail, report)")
+    assert found(redis_client) == [("rq schedules", Level.WARNING, "in rq-scheduler and here: report")]
 
 
 def declare(redis: Redis, name: str) -> None:
@@ -109,24 +98,19 @@ def declare(redis: Redis, name: str) -> None:
 @pytest.mark.parametrize(
     ("others", "says"),
     [
-        ([("w2", ("imports",), "3.0.0", True)], "worker w2 is of an earlier version"),
+        ([("w2", ("imports", "mail"), "3.0.0")], "worker w1 serves imports; worker w2 serves imports, mail"),
         (
-            [("w2", ("imports",), "3.0.0", True), ("w3", ("imports",), "3.0.0", True)],
-            "workers w2, w3 are of an earlier version",
-        ),
-        ([("w2", ("imports", "mail"), "3.0.0", False)], "worker w1 serves imports; worker w2 serves imports, mail"),
-        (
-            [("w2", ("imports",), "2.12.0", False), ("w3", ("imports",), "2.12.0", False)],
+            [("w2", ("imports",), "2.12.0"), ("w3", ("imports",), "2.12.0")],
             "worker w1 has RQ 3; workers w2, w3 have RQ 2",
         ),
     ],
 )
 def test_workers_that_differ_are_named(
-    redis_client: Redis, others: list[tuple[str, tuple[str, ...], str, bool]], says: str
+    redis_client: Redis, others: list[tuple[str, tuple[str, ...], str]], says: str
 ) -> None:
     ours(redis_client, "w1", "imports")
-    for name, queues, version, earlier in others:
-        ours(redis_client, name, *queues, version=version, earlier=earlier)
+    for name, queues, version in others:
+        ours(redis_client, name, *queues, version=version)
     assert found(redis_client) == [("rq programs", Level.WARNING, says)]
 
 

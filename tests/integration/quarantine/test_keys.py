@@ -22,7 +22,6 @@ KINDS = {kind.name: kind for kind in kinds()}
 NOT_OURS_TO_MEND = {
     "FORMAT",
     "RQ_RATE_LIMITS",
-    "RQ_CRON_SCHEDULERS",
     "RQ_SCHEDULER_ENTRIES",
     "RQ_SCHEDULER_LOCK",
     "rq_ready",
