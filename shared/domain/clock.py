@@ -7,7 +7,6 @@ therefore read the time of Redis themselves; tests pass them an instant instead.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -29,19 +28,6 @@ class RedisClock:
 
     def script_argument(self) -> str:
         return ""
-
-
-@dataclass(slots=True)
-class FakeClock:
-    """The clock of tests: it advances only when set."""
-
-    now_us: int = 1_800_000_000 * MICROSECONDS
-
-    def script_argument(self) -> str:
-        return str(self.now_us)
-
-    def advance(self, by: timedelta) -> None:
-        self.now_us += to_us(by)
 
 
 def to_us(duration: timedelta) -> int:

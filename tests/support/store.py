@@ -8,12 +8,12 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.tasks import Records
 from tests.support.attempt_ends import ENDS
+from tests.support.clock import FakeClock
 
 WEIGHTS = {"high": 4, "normal": 3}
 SECOND = 1_000_000

@@ -11,7 +11,6 @@ from flask.testing import FlaskClient
 
 from taskqueue.gateway.app import create_app
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import Lock
 from taskqueue.shared.domain.task import BatchPlace, Parent, TaskState, Unique
 from taskqueue.shared.stores.batches import Batches, BatchTerms
@@ -21,6 +20,7 @@ from taskqueue.shared.stores.locks import NoLocks
 from taskqueue.worker.housekeeping.jobs.bulk import Bulk
 from taskqueue.worker.housekeeping.jobs.ttl import Ttl
 from tests.integration.dashboard.conftest import bury
+from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys
 from tests.support.store import Store

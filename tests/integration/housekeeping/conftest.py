@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores.locks import RedisLocks
 from tests.integration.housekeeping.cluster import Cluster
+from tests.support.clock import FakeClock
 from tests.support.harness import System, wait_until
 
 

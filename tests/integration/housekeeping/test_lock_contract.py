@@ -13,7 +13,6 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import Lock, OnError
 from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
 from taskqueue.shared.redis.scripts import Scripts
@@ -32,6 +31,7 @@ from taskqueue.shared.stores.locks import (
 from taskqueue.shared.stores.schedules import schedule_fire
 from taskqueue.worker.housekeeping.main import build, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
+from tests.support.clock import FakeClock
 from tests.support.harness import wait_until
 from tests.support.keys import keys
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from taskqueue.shared.domain.clock import MICROSECONDS, FakeClock, to_us
+from taskqueue.shared.domain.clock import MICROSECONDS, to_us
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.step import StepKind, encode_step
@@ -44,6 +44,7 @@ from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now, s
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
+from tests.support.clock import FakeClock
 from tests.support.keys import keys
 
 S = TaskState

@@ -16,7 +16,6 @@ from werkzeug.test import Client
 from taskqueue import Queue, new_task
 from taskqueue.gateway.app import create_router
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
 from taskqueue.shared.domain.task import NewTask, On, Parent, TaskState, new_task_id
@@ -33,6 +32,7 @@ from taskqueue.shared.submission.placement import Submissions, introduce
 from taskqueue.shared.submission.refusals import Refusal
 from taskqueue.worker.housekeeping.jobs.dependencies import MOST, REMOVED_AFTER, Dependencies
 from tests.integration.partitions.conftest import Routed
+from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 
 DAY = timedelta(days=1)

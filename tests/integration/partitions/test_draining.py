@@ -20,7 +20,6 @@ from taskqueue.shared.cli.output import Output
 from taskqueue.shared.cli.partitions import _Command, set_state
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.doctor import Level, examine
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import NO_LOCK
 from taskqueue.shared.domain.partition import partition_of_id, preferred
 from taskqueue.shared.domain.schedule import Schedule
@@ -37,6 +36,7 @@ from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
 from taskqueue.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
+from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 
 BODY = {"type": "process", "data": 1}

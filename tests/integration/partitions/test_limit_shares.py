@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.limit import Limit
 from taskqueue.shared.domain.task import NewTask, new_task_id
 from taskqueue.shared.errors import OutdatedTerm, StoreUnavailable
@@ -22,6 +21,7 @@ from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
 from taskqueue.worker.housekeeping.main import build
+from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 
 NAME = "type:noop"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.partition import mark_of_partition
 from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.redis.client import connect, raw
@@ -23,6 +22,7 @@ from taskqueue.shared.stores.tasks import Records
 from taskqueue.shared.submission.placement import Submissions
 from taskqueue.worker.housekeeping.jobs import payloads as job
 from taskqueue.worker.housekeeping.main import build
+from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 
 DAY = 86_400.0

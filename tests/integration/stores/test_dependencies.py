@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.clock import FakeClock
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
 from taskqueue.shared.errors import TaskNotFound
@@ -17,6 +16,7 @@ from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.dead_letters import DeadLetters, purge
 from taskqueue.shared.stores.queues import Queues, Submitted
 from taskqueue.shared.stores.tasks import Records
+from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
