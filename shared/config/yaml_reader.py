@@ -84,7 +84,7 @@ class Reader(yaml.SafeLoader):
     def _scalar(self, node: yaml.Node, path: str) -> Any:
         name = node.tag.removeprefix(_TAG)
         if not isinstance(node, yaml.ScalarNode) or name not in _SCALARS:
-            raise _mistake(node, f"{path} is of the type {name}, which JSON lacks: write it as text")
+            raise _mistake(node, f"{path} is of the YAML type {name}, which JSON lacks: write it as text")
         try:
             value = _SCALARS[name][2](node.value)
             node.value.encode()
