@@ -92,11 +92,14 @@ class Adopter:
 
     def adopt(self) -> int:
         """Adopts from each queue in turn, the first until it is empty; returns how many jobs became tasks."""
-        room = self._at_once if self.terms.max_jobs is None else min(self._at_once, self.terms.max_jobs - self._taken)
+        # RQ's other strategies choose a queue for each job.
+        room = self._at_once = self._at_once if self.terms.strategy == "default" else 1
+        room = room if self.terms.max_jobs is None else min(room, self.terms.max_jobs - self._taken)
         adopted, ids = 0, [new_task_id() for _ in range(room)]
         for name in self._in_order() if ids else ():
             about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, MOST_ADOPTED, int(self.terms.scheduler))
             if adopted := int(self.scripts.call("rq_adopt", *about, *ids)):
+                self._turn = [*self.queues].index(name) + 1
                 break
         self._at_once = ADOPTED_AT_ONCE if adopted >= AT_FIRST else AT_FIRST
         self._taken += adopted
@@ -109,7 +112,6 @@ class Adopter:
         if self.terms.strategy == "random":
             random.shuffle(names)
         elif self.terms.strategy == "round_robin":
-            self._turn = (self._turn + 1) % len(names)
             names = [*names[self._turn :], *names[: self._turn]]
         return names
 

@@ -110,7 +110,7 @@ class Worker(rq.Worker):
                 self._end(process)
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if self._child.returncode:
+        if self._child.returncode and not (self._asked_at and self._child.returncode == -signal.SIGTERM):
             raise SystemExit(self._child.returncode)
         return taken > 0
 

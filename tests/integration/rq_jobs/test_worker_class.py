@@ -32,6 +32,7 @@ from rq.suspension import suspend
 
 from taskqueue.rq import Worker as OurWorker
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.redis.client import text
 from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
 from taskqueue.worker.rq_jobs.worker_class import address_of
 from tests.support import rq_functions as shop
@@ -73,6 +74,21 @@ def test_burst_runs_what_is_there_and_ends(system: System) -> None:
     assert ended(start(system, "--burst")) == 0
     assert all(map(finished, jobs))
     assert not Worker.all(connection=system.redis)
+
+
+def test_round_robin_takes_one_job_of_each_queue_in_turn(system: System) -> None:
+    names = ("one", "two", "three")
+    for name in names:
+        queue(system, name).enqueue_many([Queue.prepare_data(shop.note, ("rq:program:order", name))] * 3)
+    assert ended(start(system, "--burst", "--dequeue-strategy", "round_robin", queues=names)) == 0
+    assert [*map(text, system.redis.lrange("rq:program:order", 0, -1))] == [*names] * 3
+
+
+def test_a_signal_before_the_engine_is_up_is_a_stop_in_order(system: System) -> None:
+    process = start(system)
+    wait_until(lambda: commands(process.pid), "the engine is being started", STARTED)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == 0
 
 
 def test_burst_does_not_wait_for_a_suspended_queue(system: System) -> None:
