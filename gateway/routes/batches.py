@@ -10,7 +10,7 @@ from typing import Any
 from flask import g
 
 from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import demand_scope
+from taskqueue.gateway.auth.authenticator import demand_scope, has_scope
 from taskqueue.gateway.http import errors
 from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
 from taskqueue.gateway.tasks.batch_planner import (
@@ -155,12 +155,17 @@ class BatchSubmission:
         "/batches/{batch_id}/close",
         tag="batches",
         scope=Scope.SUBMIT,
-        answers={200: Answer(description="The batch receives no more tasks.", model=schemas.BatchView)},
+        answers={
+            200: Answer(description="The batch receives no more tasks.", model=schemas.BatchView),
+            204: Answer(description="The same, for a key without the scope read.", media_type=""),
+        },
         problems=(refusals.NOT_FOUND,),
     )
     def close(self, batch_id: str) -> Reply:
         """Closes a batch: all of its tasks were sent. It ends when they have ended."""
         self.planner.batches.close(batch_id)
+        if not has_scope(Scope.READ):
+            return Reply(content=b"", status=204)
         return Reply(content=present.batch(self.planner.batches.get(batch_id)))
 
     def replay(self, request: Request, body: Any) -> Reply | None:

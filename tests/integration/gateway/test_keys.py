@@ -532,3 +532,12 @@ def test_a_full_redis_still_counts_a_rate(make_gateway: MakeGateway, redis_clien
         assert [gateway.http.get("/tasks", headers=headers).status_code for _ in range(3)] == [200, 200, 429]
     finally:
         redis_client.config_set("maxmemory", "0")
+
+
+def test_who_may_only_submit_closes_a_batch_and_learns_nothing_of_it(guarded: Gateway) -> None:
+    headers = of(Scope.SUBMIT)
+    batch = guarded.http.post("/batches", json={"name": "private"}, headers=headers).get_json()["batch_id"]
+    closed = guarded.http.post(f"/batches/{batch}/close", headers=headers)
+    assert (closed.status_code, closed.data) == (204, b"")
+    shown = guarded.http.get(f"/batches/{batch}", headers=of(Scope.READ)).get_json()
+    assert (shown["name"], shown["status"]) == ("private", "ended")
