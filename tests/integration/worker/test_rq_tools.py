@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from threading import Thread
+from urllib.request import urlopen
 
 import pytest
 from redis import Redis
@@ -20,8 +24,10 @@ from rq_dashboard.app import create_app
 from taskqueue.shared.domain import task_data
 from taskqueue.shared.domain.task import RQ_STATUS, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from tests.support.harness import System, wait_until
+from tests.support.harness import ROOT, System, free_port, wait_until
 from tests.support.keys import keys
+
+PAGE = ROOT / "docs" / "guides" / "working-with-rq.md"
 
 
 def fetch(system: System, task_id: str) -> Job:
@@ -91,6 +97,50 @@ def test_rq_dashboard_reads_a_running_system(
         answer = client.get(f"/rq-dashboard/0/data/{path}")
         assert answer.status_code == 200, path
         assert json.loads(answer.data)
+
+
+def documented(tool: str) -> str:
+    """Returns the command of the page that starts this tool."""
+    [command] = re.findall(rf"^\$ (\.venv/bin/{tool} .*)$", PAGE.read_text(), re.MULTILINE)
+    return str(command)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, redis_server: EmbeddedRedis) -> Path:
+    """A folder in which the commands of the page work as they are written."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / ".data").mkdir()
+    (tmp_path / ".data" / "redis.url").write_text(redis_server.url)
+    return tmp_path
+
+
+def test_the_documented_rq_info_works(system: System, busy: dict[TaskState, str], checkout: Path) -> None:
+    done = subprocess.run(
+        documented("rq info"), shell=True, cwd=checkout, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "queue normal 0, 1 executing, 1 finished, 1 failed" in done.stdout
+
+
+def test_the_documented_rq_dashboard_works(system: System, busy: dict[TaskState, str], checkout: Path) -> None:
+    port = free_port()
+    with subprocess.Popen(f"exec {documented('rq-dashboard')} --port {port}", shell=True, cwd=checkout) as process:
+        try:
+            root = f"http://127.0.0.1:{port}"
+            wait_until(lambda: succeeds(root), "it answers", 60)
+            paths = ["queues.json", "workers.json", *(f"job/{task}.json" for task in busy.values())]
+            registries = ("queued", "finished", "failed", "scheduled", "started")
+            paths += [f"jobs/normal/{registry}/10/asc/1.json" for registry in registries]
+            for path in paths:
+                with urlopen(f"{root}/0/data/{path}", timeout=30) as answer:
+                    assert json.load(answer), path
+        finally:
+            process.terminate()
+
+
+def succeeds(url: str) -> bool:
+    with suppress(OSError), urlopen(url, timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def test_counting_with_rq_registries_changes_no_live_task(system: System, busy: dict[TaskState, str]) -> None:
