@@ -48,7 +48,7 @@ Watch = tuple[Subject, str | None]
 """A subject, and the last event of a client."""
 
 
-class News(NamedTuple):
+class NewEvents(NamedTuple):
     """The events that are new to a client, the id of the last one then, and whether others follow: none, or at once."""
 
     events: bytes
@@ -60,7 +60,7 @@ class News(NamedTuple):
 class Observation(Protocol):
     """What was seen of a subject."""
 
-    def after(self, last_event_id: str | None) -> News:
+    def after(self, last_event_id: str | None) -> NewEvents:
         """Returns what is new to a client with this last event."""
         ...
 
@@ -76,8 +76,8 @@ class Snapshot:
     def id(self) -> str:
         return blake2b(self.data, digest_size=8).hexdigest()
 
-    def after(self, last_event_id: str | None) -> News:
-        return News(b"" if self.id == last_event_id else self.event(), self.id, self.ended)
+    def after(self, last_event_id: str | None) -> NewEvents:
+        return NewEvents(b"" if self.id == last_event_id else self.event(), self.id, self.ended)
 
     def event(self) -> bytes:
         name = b"end" if self.ended else b"state"
@@ -163,15 +163,15 @@ class Stream:
             self._publish(b"event: gone\ndata: {}\n\n", now)
             self.finish()
             return False
-        news = observation.after(self.last_event_id)
-        self.last_event_id = news.last_event_id
-        if news.events:
-            self._publish(news.events, now)
+        found = observation.after(self.last_event_id)
+        self.last_event_id = found.last_event_id
+        if found.events:
+            self._publish(found.events, now)
         elif now - self.spoke_at >= HEARTBEAT:
             self._publish(_COMMENT, now)
-        if news.ended:
+        if found.ended:
             self.finish()
-        return news.more
+        return found.more
 
     def breathe(self, now: float) -> None:
         """Sends a comment when the stream has been silent for HEARTBEAT seconds."""
@@ -213,10 +213,10 @@ class Broadcaster:
         client of an API key has as many as are left for all others.
         """
         watch = (subject, last_event_id)
-        news = dict(self.look([watch]))[watch].after(last_event_id)
-        if news.ended:
-            return None, _BEGIN + news.events if news.events else b""
-        stream = Stream(self, subject, news.last_event_id, client)
+        found = dict(self.look([watch]))[watch].after(last_event_id)
+        if found.ended:
+            return None, _BEGIN + found.events if found.events else b""
+        stream = Stream(self, subject, found.last_event_id, client)
         with self.lock:
             left, own = self.most - len(self.streams), sum(each.client == client for each in self.streams)
             if left <= 0 or (client and own >= left):
@@ -231,7 +231,7 @@ class Broadcaster:
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="announcer", daemon=True)
                 self.thread.start()
-        return stream, _BEGIN + news.events
+        return stream, _BEGIN + found.events
 
     def forget(self, stream: Stream) -> None:
         with self.lock:

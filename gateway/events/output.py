@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from taskqueue.gateway.events.broadcaster import News
+from taskqueue.gateway.events.broadcaster import NewEvents
 from taskqueue.shared.domain.redaction import Redaction
 from taskqueue.shared.stores.output import START, OutputEntry, OutputPage, parse_entry_id
 
@@ -22,14 +22,14 @@ class OutputObservation:
     redaction: Redaction | None = None
     """Hides what a client with a personal key may not see."""
 
-    def after(self, last_event_id: str | None) -> News:
+    def after(self, last_event_id: str | None) -> NewEvents:
         """Returns the events of the page, which begins after that one."""
         if last_event_id and last_event_id.endswith(_END):
-            return News(b"", last_event_id, ended=True)
+            return NewEvents(b"", last_event_id, ended=True)
         events, last = b"".join(map(self._event, self.page.entries)), self.page.last
         if not self.ended or self.page.more:
-            return News(events, last, more=self.page.more)
-        return News(events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END, ended=True)
+            return NewEvents(events, last, more=self.page.more)
+        return NewEvents(events + b"event: end\nid: %b\ndata: {}\n\n" % (last + _END).encode(), last + _END, ended=True)
 
     def _event(self, entry: OutputEntry) -> bytes:
         if entry.chunk is None:
