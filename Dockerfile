@@ -44,6 +44,7 @@ LABEL org.opencontainers.image.title="Task Queue" \
 RUN groupadd --gid 10001 taskqueue \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin taskqueue \
  && install -d -o 10001 -g 10001 /var/lib/taskqueue/payloads /var/lib/taskqueue/credentials \
+      /var/lib/taskqueue/grafana-credentials \
  && python -c "import pathlib, pip, shutil; shutil.rmtree(pathlib.Path(pip.__file__).parent)"
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app /app

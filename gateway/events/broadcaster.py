@@ -210,7 +210,7 @@ class Broadcaster:
         """Returns a stream and its first bytes; None instead of the stream when the subject has ended.
 
         Raises KeyError when the subject does not exist, and Refusal when the maximum number of streams is open, or the
-        client of an API key has as many as are left for all others.
+        client of an API key already holds as many as are free.
         """
         watch = (subject, last_event_id)
         found = dict(self.look([watch]))[watch].after(last_event_id)

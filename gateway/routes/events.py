@@ -87,7 +87,7 @@ class EventRoutes:
 
         Events `state` and, last, `end` have the task as GET /tasks lists it. An event is the whole current state; of
         changes within a quarter of a second only the last is sent. The response is 503 when the maximum number of
-        streams is open, or the client of the API key has as many as are left for all others.
+        streams is open, or the client of the API key already holds as many as are free.
         """
         return self._watch(("task", task_id), TaskNotFound)
 

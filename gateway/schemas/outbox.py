@@ -15,7 +15,7 @@ from taskqueue.shared.submission.values import Body
 class OutboxBody(Body):
     """Rows of an outbox. Each is checked by itself, so an invalid row does not affect the others.
 
-    A relay sends none every ten seconds, so that `GET /health` can say that it runs."""
+    A relay sends an empty list every ten seconds, so that `GET /health` can report that it is running."""
 
     model_config = ConfigDict(
         json_schema_extra={

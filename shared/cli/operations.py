@@ -14,9 +14,9 @@ from taskqueue.shared.cli.output import Output
 from taskqueue.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
 
 MOST_RATE = 5000
+"""Tasks per second: as fast as the API allows."""
 WITHOUT_PROGRESS = 10.0
 """Seconds after which a bulk action that processes no task is no longer waited for."""
-"""Tasks per second: as fast as the API allows."""
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
 _DEAD = {"task_id": "TASK", "type": "TYPE", "ended_at": "FAILED", "attempt": "ATTEMPTS", "why": "WHY"}
@@ -302,7 +302,7 @@ def delete_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 def _in_bulk(client: Client, out: Output, action: str, **tasks: Any) -> int:
     """Starts a bulk action and waits for its end; returns 1 if it left some of the dead letters."""
     if client.bulk_actions.preview(action, **tasks).count == 0:
-        out.line("none")
+        out.value({"count": 0}) if out.as_json else out.line("none")
         return 0
     started = client.bulk_actions.start(action, rate=MOST_RATE, **tasks)
     out.line(f"bulk action {started.action_id}: {started.what}")

@@ -1,7 +1,12 @@
 # Writes the passwords of docker-compose.yml: those of .env, or random ones, which are kept.
 set -eu
 umask 227 # readable by the group, which the services share
-cd /var/lib/taskqueue/credentials
+cd /var/lib/taskqueue
+[ -w credentials ] && [ -w grafana-credentials ] || {
+    echo "this image is older than docker-compose.yml: docker compose down, docker volume rm task-queue_credentials" \
+        "task-queue_grafana-credentials, docker compose up -d --build" >&2
+    exit 1
+}
 
 write() {
     [ -n "$2" ] || [ ! -s "$1" ] || return 0
@@ -10,9 +15,10 @@ write() {
     mv -f "$1.new" "$1"
 }
 
-write redis-password "$REDIS_PASSWORD"
-write grafana-password "$GRAFANA_PASSWORD"
+write credentials/redis-password "$REDIS_PASSWORD"
+write grafana-credentials/password "$GRAFANA_PASSWORD"
 
+[ -n "$GRAFANA_PASSWORD" ] && shown="as in .env" || shown=$(cat grafana-credentials/password)
 echo "Gateway and dashboard need no sign-in while ALLOW_ANONYMOUS is true."
-echo "Grafana (docker compose --profile grafana up -d): http://localhost:$GRAFANA_PORT, user admin, password $(cat grafana-password)"
+echo "Grafana (docker compose --profile grafana up -d): http://localhost:$GRAFANA_PORT, user admin, password $shown"
 echo "Redis: docker compose exec redis redis-cli"

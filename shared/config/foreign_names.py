@@ -46,10 +46,11 @@ def _without_effect(environment: Mapping[str, str]) -> dict[str, str]:
 
 def warn(settings: Settings) -> None:
     """Logs a warning for each such variable of this process, and each such setting of its file, without the value."""
-    given = {name.upper(): str(getattr(settings, name)) for name in settings.model_fields_set}
+    given = {name.upper(): str(getattr(settings, name) or "") for name in settings.model_fields_set}
     read = [(setting, name) for setting in given for name in other_names.variables_of(setting.lower())]
+    read += [(setting, f"{setting}_FILE") for setting in given]
     for setting, name in read:
-        if os.environ.get(name):
+        if os.environ.get(name) and not name.endswith("_FILE"):
             log.info("%s is read as %s", name, setting)
     for name, instead in hints({**os.environ, **given}):
         names = [name, *(each for setting, each in read if setting == name)]

@@ -21,8 +21,7 @@ PATHS = {
     "workflow.lock.timeout": "housekeeper_distributed_execution_lock_ttl",
     "workflow.lock.wait-time": "housekeeper_lock_wait",
     f"{_SERVER}.address": "redis_url",
-    f"{_SERVER}.timeout": "redis_timeout",
-    f"{_SERVER}.database": "redis_database",
+    **{f"{_SERVER}.{name}": f"redis_{name}" for name in ("username", "password", "timeout", "database")},
     f"{_SERVER}.retryAttempts": "redis_retries",
     f"{_SERVER}.retryInterval": "redis_retry_interval",
     f"{_SERVER}.connectionPoolSize": "redis_max_connections",
@@ -36,6 +35,8 @@ WITHOUT_MEANING = {
     "REDISSON_ENABLED": "Redis is always used; WORKFLOW_LOCK_ENABLED turns locks on",
 }
 """Names that are accepted and change nothing, with the reason."""
+REDISSON = "redisson."
+"""Begins the places of Redisson's own options, such as threads and codec; no setting is like most of them."""
 _MILLISECONDS = {f"{_SERVER}.timeout", f"{_SERVER}.retryInterval"}
 
 

@@ -138,14 +138,20 @@ def check_key_prefix(prefix: str) -> None:
         raise ValueError(f"must not have the part {min(taken)!r}, with which keys begin: choose another name")
 
 
-def completed(url: str, *, username: str = "", password: str = "", **options: str) -> str:
-    """Returns the address with credentials and options added that it does not have itself."""
+def completed(url: str, *, username: str = "", password: str = "", database: int = 0, **options: str) -> str:
+    """Returns the address with credentials, a database and options added that it does not have itself."""
     parts = _split(url)
+    named = dict(parse_qsl(parts.query))
+    before_it = 1 if parts.scheme.endswith("+sentinel") else 0  # the service
+    if database and parts.scheme == "unix":
+        options["db"] = str(database)
+    elif database and "db" not in named and len([each for each in parts.path.split("/") if each]) == before_it:
+        parts = parts._replace(path=f"{parts.path.rstrip('/')}/{database}")
+        url = parts.geturl()
     own, _, hosts = parts.netloc.rpartition("@")
     if password and ":" not in own:
         secret = f"{own or quote(username, safe='')}:{quote(password, safe='')}@"
         url = parts._replace(netloc=secret + hosts).geturl()
-    named = dict(parse_qsl(parts.query))
     more = {name: value for name, value in options.items() if value and name not in named}
     return f"{url}{'&' if parts.query else '?'}{urlencode(more)}" if more else url
 

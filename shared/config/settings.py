@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from taskqueue.shared.config import other_names
 from taskqueue.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
@@ -92,7 +92,11 @@ class Settings(BaseModel):
     redis_host: Host = _at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = _at("redis.port", 6379, "Port of Redis.")
     redis_database: int = _at(
-        "redis.database", 0, "Number of the Redis database, unless the address has one.", ge=0, le=10_000
+        "redis.database",
+        0,
+        "Number of the Redis database, unless the address has one; a cluster has only 0.",
+        ge=0,
+        le=10_000,
     )
     redis_username: str = _at("redis.username", "", "Redis user (ACL), unless the address names one.")
     redis_password: str = _at("redis.password", "", "Redis password, unless the address has one.")
@@ -124,7 +128,7 @@ class Settings(BaseModel):
         le=10,
     )
     redis_retry_interval: Seconds = _at(
-        "redis.retry_interval", 0, "How long each of REDIS_RETRIES waits before it.", ge=0, le=10
+        "redis.retry_interval", 0, "Pause before each of the REDIS_RETRIES.", ge=0, le=10
     )
     redis_max_connections: int = _at(
         "redis.max_connections",
@@ -876,10 +880,12 @@ class Settings(BaseModel):
     def adopted_queues(self) -> dict[str, str]:
         """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs.
 
-        That one is not RQ's if it can be avoided: programs and workers of RQ would find the tasks in their lists.
+        That one is not RQ's if it can be avoided: programs and workers of RQ would find the tasks in their lists. Its
+        weight is at most that of the default priority, as the jobs would overtake tasks.
         """
         own = [each for each in (self.default_priority, *self.queues) if self.queue_selection.takes(each)]
-        free = next((each for each in own if each not in self.rq_queues), None)
+        usual = [each for each in own if self.queues[each] <= self.default_weight]
+        free = next((each for each in usual if each not in self.rq_queues), None)
         return {name: free or (name if name in own else self.default_priority) for name in self.rq_queues}
 
     @property
@@ -921,8 +927,6 @@ class Settings(BaseModel):
             raise ValueError("these are the settings of several partitions, which have no common address")
         url = self.redis_url or f"redis://{in_url(self.redis_host)}:{self.redis_port}/{self.redis_database}"
         options = {"key_prefix": self.key_prefix}
-        if self.redis_database and re.fullmatch("rediss?://[^/?]*/?", url):
-            url = f"{url.rstrip('/')}/{self.redis_database}"
         if "+sentinel:" in url:
             options |= {
                 "sentinel_username": self.redis_sentinel_username,
@@ -934,7 +938,8 @@ class Settings(BaseModel):
                 "ssl_certfile": self.redis_cert_file,
                 "ssl_keyfile": self.redis_key_file,
             }
-        return completed(url, username=self.redis_username, password=self.redis_password, **options)
+        credentials = {"username": self.redis_username, "password": self.redis_password}
+        return completed(url, **credentials, database=self.redis_database, **options)
 
     @property
     def trace_url(self) -> str:
@@ -1018,11 +1023,10 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     for name in Settings.model_fields:
         # An empty variable means "not set": compose and Kubernetes pass empty ones.
         # A Secret made by `echo PASSWORD | base64` ends with a line feed.
-        value = (env.get(name.upper()) or _content(name, env, mistakes)).rstrip("\r\n")
-        given = {} if is_service_link(name, env) else {name.upper(): value}
-        given |= {other: env.get(other, "") for other in other_names.variables_of(name)}
-        given = {each: text for each, text in given.items() if text}
-        if len(set(given.values())) > 1:
+        names = [name.upper(), *other_names.variables_of(name)]
+        given = {each: env.get(each, "").rstrip("\r\n") for each in names if not is_service_link(each.lower(), env)}
+        given = {each: text for each, text in given.items() if text} or _content(name, env, mistakes)
+        if not _equal(name, set(given.values())):
             mistakes.append(f"{' and '.join(given)} differ, and are the same setting: keep {name.upper()}")
         for source, text in given.items():
             values[name] = text if isinstance(Settings.model_fields[name].default, str) else _structured(text)
@@ -1039,17 +1043,34 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-def _content(name: str, env: Mapping[str, str], mistakes: list[str]) -> str:
-    """Returns what the file NAME_FILE holds, as Docker's secrets are given; empty without that variable."""
+def _content(name: str, env: Mapping[str, str], mistakes: list[str]) -> dict[str, str]:
+    """Returns NAME_FILE and what the file holds, as Docker's secrets are given; nothing without that variable."""
     variable = f"{name}_file"
     path = env.get(variable.upper(), "")
     if not path or variable in Settings.model_fields:  # API_KEYS_FILE is a setting of its own
-        return ""
+        return {}
     try:
-        return Path(path).read_text()
-    except (OSError, ValueError) as error:
-        mistakes.append(f"{variable.upper()}: {path} cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}")
-        return ""
+        if text := Path(path).read_text().rstrip("\r\n"):
+            return {variable.upper(): text}
+        mistakes.append(f"{variable.upper()}: the file is empty")
+    except (OSError, ValueError) as error:  # its name may be a secret that belongs into the file
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        mistakes.append(f"{variable.upper()}: the file cannot be read: {why}")
+    return {}
+
+
+def _equal(name: str, texts: set[str]) -> bool:
+    """Returns whether texts are the same value of a setting, such as 30 and 30s."""
+    if len(texts) < 2:
+        return True
+    field = Settings.model_fields[name]
+    annotation: Any = Annotated[field.annotation, *field.metadata]
+    adapter: TypeAdapter[object] = TypeAdapter(annotation)
+    try:
+        first, *others = [adapter.validate_python(_structured(text)) for text in texts]
+    except ValidationError:
+        return False
+    return all(each == first for each in others)
 
 
 def _structured(text: str) -> object:

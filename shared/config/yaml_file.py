@@ -28,6 +28,8 @@ def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple
     try:
         reader = Reader(Path(path).read_text("utf-8-sig"))
         tree = reader.read() or {}
+        if isinstance(tree, dict):
+            other_names.unfold(tree, lambda text: Reader(text).read())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text: save it as UTF-8"
         mistakes.append(f"CONFIG_FILE: {path} cannot be read: {why}")
@@ -41,7 +43,6 @@ def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple
     else:
         if isinstance(tree, dict):
             found: dict[str, Any] = {}
-            other_names.unfold(tree, lambda text: Reader(text).read())
             _walk(tree, "", {**paths, **other_names.PATHS}, found, mistakes, path)
             return found, reader.lines
         mistakes.append(f"CONFIG_FILE: {path} must hold a mapping")
@@ -53,14 +54,17 @@ def _walk(
 ) -> None:
     for key, value in node.items():
         here = f"{at}{key}"
+        if here in other_names.PATHS and value is None:
+            continue
         if here in paths:
             ours = other_names.ours(here, value)
             if found.setdefault(paths[here], ours) != ours:
                 mistakes.append(f"{file}: {here} differs from another place of the same setting: keep one of them")
         elif isinstance(value, dict) and any(path.startswith(f"{here}.") for path in paths):
             _walk(value, f"{here}.", paths, found, mistakes, file)
-        elif here in other_names.WITHOUT_MEANING:
-            log.warning("%s: %s has no effect: %s", file, here, other_names.WITHOUT_MEANING[here])
+        elif here in other_names.WITHOUT_MEANING or here.startswith(other_names.REDISSON):
+            why = other_names.WITHOUT_MEANING.get(here, "no setting is like it")
+            log.warning("%s: %s has no effect: %s", file, here, why)
         else:
             near = difflib.get_close_matches(here, paths, 1)
             hint = f"; did you mean {near[0]}?" if near else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -264,7 +265,7 @@ def _environment(
     """Returns the environment of the services. It holds the URL of Redis, as arguments are visible to all users."""
     # Services write into a pipe, so only this process knows whether the output is a terminal.
     watched = {"LOG_FORMAT": "text"} if sys.stdout.isatty() else {}
-    replaced = {"REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_PASSWORD"}
+    replaced = re.compile("(DECKARD_)?REDIS_(URL|HOST|PORT|ADDRESS|DATABASE|USERNAME|PASSWORD)(_FILE)?")
     host = in_url(_reachable(settings.bind_host))
     return {
         **watched,
@@ -279,7 +280,7 @@ def _environment(
         "TASKQUEUE_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
         # The only housekeeper need not wait for the locks of one that was killed.
         **({} if "housekeeper_distributed_execution_enabled" in settings.model_fields_set else _WITHOUT_LOCKS),
-        **{name: value for name, value in os.environ.items() if name not in replaced},
+        **{name: value for name, value in os.environ.items() if not replaced.fullmatch(name)},
         **{part.port_variable: str(part.port) for part in parts},
         "REDIS_URL": url,
         "BIND_HOST": settings.bind_host,

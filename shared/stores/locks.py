@@ -9,8 +9,10 @@ clock from before the request.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -401,6 +403,20 @@ class LockAdmin:
         with translated():
             return list(map(_read, _lock_read(self.scripts, *LOCK_NAMES)))
 
+    def release_of_dead(self, instance: str) -> list[str]:
+        """Releases the locks of housekeepers that died: an earlier process of this name, or one of this machine.
+
+        Without it the restart of a single housekeeper that was killed would wait for the end of its own locks. The
+        leader's lock ends soon enough. Returns the names of the locks.
+        """
+        with translated():
+            stale = [
+                each
+                for each in self.of_housekeeping()
+                if each.locked and each.name != LEADER and _is_dead(each.owner, instance)
+            ]
+            return [each.name for each in stale if self.scripts.call("lock_release", each.name, each.token or "")]
+
     def get(self, name: str) -> LockInfo | None:
         """Returns one lock; None when there is no such lock."""
         with translated():
@@ -425,6 +441,19 @@ class LockAdmin:
             )
         log.warning("lock %s was taken from %s", name, whom, extra={"by": by, "reason": reason})
         return whom
+
+
+def _is_dead(owner: str | None, instance: str) -> bool:
+    host, _, pid = (owner or "").rpartition("-")
+    if owner == instance or host != socket.gethostname() or not pid.isdigit():
+        return owner == instance
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # another user's
+        return False
+    return False
 
 
 def _read(row: Sequence[str]) -> LockInfo:

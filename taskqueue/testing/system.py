@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from taskqueue.shared.client import Client, Conflict
+from taskqueue.shared.config.other_names import DECKARD
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.http.bind import LOOPBACK, free_port
@@ -89,7 +90,9 @@ class SystemForTests:
             return set(redis.scan_iter(count=1000))
 
     def _start(self, part: str) -> subprocess.Popen[bytes]:
-        given = {name: value for name, value in os.environ.items() if not name.startswith(_LEFT_OUT)}
+        given = {
+            name: value for name, value in os.environ.items() if not name.removeprefix(DECKARD).startswith(_LEFT_OUT)
+        }
         environment = {
             **_QUICK,
             **given,

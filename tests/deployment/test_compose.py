@@ -119,28 +119,32 @@ def test_the_example_gives_all_parts_the_folder_for_payloads_that_the_image_has(
 
 def written(folder: Path, **environment: str) -> dict[str, str]:
     """What the service credentials leaves in its volume."""
-    script = (DEFAULTS / "credentials.sh").read_text().replace(CREDENTIALS, str(folder))
+    for name in ("credentials", "grafana-credentials"):
+        (folder / name).mkdir(exist_ok=True)
+    script = (DEFAULTS / "credentials.sh").read_text().replace("/var/lib/taskqueue", str(folder))
     told = {"PATH": "/usr/bin:/bin", **dict.fromkeys([*PASSWORDS, "GRAFANA_PORT"], ""), **environment}
     said = subprocess.run(["sh", "-c", script], env=told, check=True, capture_output=True, text=True).stdout
     assert "REDIS" not in said
-    assert (folder / "grafana-password").read_text() in said
-    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o440}
-    return {each.name: each.read_text() for each in folder.iterdir()}
+    password = (folder / "grafana-credentials" / "password").read_text()
+    assert (password in said) != bool(environment.get("GRAFANA_PASSWORD")), "a chosen one is not shown"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.glob("*/*")} == {0o440}
+    return {each.name: each.read_text() for each in folder.glob("*/*")}
 
 
 def test_passwords_are_made_once_and_those_of_the_env_file_replace_them(tmp_path: Path) -> None:
     first = written(tmp_path)
     assert {len(each) for each in first.values()} == {48}
     assert written(tmp_path) == first
-    assert written(tmp_path, REDIS_PASSWORD="mine") == {**first, "redis-password": "mine"}
+    mine = written(tmp_path, REDIS_PASSWORD="mine", GRAFANA_PASSWORD="own")
+    assert mine == {"redis-password": "mine", "password": "own"}
 
 
 @pytest.mark.parametrize("environment", [{}, PASSWORDS])
 def test_who_needs_a_password_waits_for_it_and_finds_it(environment: dict[str, str]) -> None:
     there = json.loads(compose_file.read(environment=environment).stdout)["services"]
     readers = {name for name, each in there.items() if CREDENTIALS in [v["target"] for v in each.get("volumes", [])]}
-    assert readers == {"credentials", "redis", "redis-1", "redis-2", "grafana", *PARTS}
-    for name in readers - {"credentials", *PARTS}:
+    assert readers == {"credentials", "redis", "redis-1", "redis-2", *PARTS}, "Grafana's is in another volume"
+    for name in {*readers, "grafana"} - {"credentials", *PARTS}:
         assert there[name]["depends_on"]["credentials"]["condition"] == "service_completed_successfully"
         assert there[name]["group_add"] == [there["credentials"]["user"].partition(":")[2]]
     for name in readers - {"credentials"}:

@@ -41,10 +41,10 @@ from taskqueue.shared.redis.startup_check import exit_if_unusable
 from taskqueue.shared.stores.bulk_actions import BulkActions
 from taskqueue.shared.stores.dead_letters import DeadLetters
 from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import LEADER, Locks, NoLocks, RedisLocks
+from taskqueue.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
 from taskqueue.shared.stores.payloads import Payloads as StoredPayloads
 from taskqueue.shared.stores.payloads import open_payload_store
-from taskqueue.shared.stores.presence import EVERY, WITHOUT_LOCKS, Presence
+from taskqueue.shared.stores.presence import EVERY, LIVE, RELAY, WITHOUT_LOCKS, Presence
 from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues
 from taskqueue.shared.stores.remote_parents import RemoteParents
@@ -389,8 +389,10 @@ def main() -> int:
     presences = [Presence(parts.scripts) for parts in partitions.values()]
     threading.Thread(target=_report, args=(presences, name, stop), name="presence", daemon=True).start()
     for parts in partitions.values():
-        if not settings.history_url and not settings.housekeeper_distributed_execution_enabled:
-            _forget_history(parts.scripts)
+        if not settings.history_url:
+            forget_history(parts.scripts, name)
+        if settings.housekeeper_distributed_execution_enabled:
+            _release_locks_of_dead(parts.scripts, settings.instance_id)
         parts.runner.start()
     jobs = next(iter(partitions.values())).runner.jobs
     log.info("housekeeper %s: %s", settings.instance_id, ", ".join(job.name for job in jobs))
@@ -444,10 +446,20 @@ def _report(presences: Sequence[Presence], name: str, stop: threading.Event) -> 
         stop.wait(EVERY)
 
 
-def _forget_history(scripts: Scripts) -> None:
-    """Ends the registration of ends for a history that this system, which has no other housekeeper, no longer has."""
+def _release_locks_of_dead(scripts: Scripts, instance: str) -> None:
+    """Releases what this instance held when it was killed, so that its jobs do not wait for the end of a lock."""
+    with suppress(StoreUnavailable, *unanswered()):
+        if names := LockAdmin(scripts).release_of_dead(instance):
+            log.info("released locks of housekeepers that died: %s", ", ".join(names))
+
+
+def forget_history(scripts: Scripts, name: str) -> None:
+    """Ends the registration of ends for a history that this system, if it has no other housekeeper, no longer has."""
     try:
         with translated():
+            silences = Presence(scripts).silences().items()
+            if any(silent < LIVE for other, silent in silences if other not in (RELAY, name)):
+                return
             Unarchived(scripts).give_up()
     except StoreUnavailable as error:
         log.warning("ended tasks are still registered for a history: %s", error)

@@ -30,6 +30,8 @@ AT_FIRST, ADOPTED_AT_ONCE = 20, 200
 AT_ONCE = 50
 MOST_ADOPTED = 1000
 """Tasks of RQ jobs that have not ended: what waits beyond these stays in RQ's own queues."""
+MOST_OF_SEVERAL = 200
+"""The same for several queues: a job of the first one waits behind what was adopted from the others."""
 IDLE = 0.1
 """Seconds until queues where nothing arrived are read again, as jobs become due."""
 SETTLE = 0.2
@@ -94,10 +96,11 @@ class Adopter:
         """Adopts from each queue in turn, the first until it is empty; returns how many jobs became tasks."""
         # RQ's other strategies choose a queue for each job.
         room = self._at_once = self._at_once if self.terms.strategy == "default" else 1
+        most = MOST_ADOPTED if len(self.queues) == 1 else MOST_OF_SEVERAL
         room = room if self.terms.max_jobs is None else min(room, self.terms.max_jobs - self._taken)
         adopted, ids = 0, [new_task_id() for _ in range(room)]
         for name in self._in_order() if ids else ():
-            about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, MOST_ADOPTED, int(self.terms.scheduler))
+            about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, most, int(self.terms.scheduler))
             if adopted := int(self.scripts.call("rq_adopt", *about, *ids)):
                 self._turn = [*self.queues].index(name) + 1
                 break

@@ -22,11 +22,15 @@ from urllib.parse import quote, urlencode
 
 import rq
 from redis import Redis, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import RedisError
 from rq.command import parse_payload
 from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import DefaultSerializer, JSONSerializer
 
+from taskqueue.shared.config.redis_address import completed
+from taskqueue.shared.config.settings import load
+from taskqueue.shared.errors import TaskQueueError
 from taskqueue.shared.parent_death import dies_with_us
 from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.scripts import Scripts
@@ -120,8 +124,13 @@ class Worker(rq.Worker):
         if (command := payload["command"]) not in _STOPS:
             super().handle_payload(message)  # type: ignore[no-untyped-call]
             return
-        with connect(self._address, name="rq-command") as redis:
-            stopped = Scripts(redis).call("rq_stop", self.name, payload.get("job_id", ""), _STOPS[command])
+        address = completed(self._address, key_prefix=load().rq_key_prefix)
+        try:
+            with connect(address, name="rq-command") as redis:
+                stopped = Scripts(redis).call("rq_stop", self.name, payload.get("job_id", ""), _STOPS[command])
+        except (RedisError, OSError, TaskQueueError) as error:  # an error would end the thread that listens
+            self.log.warning("Worker %s: %s was not carried out: %s", self.name, command, error)
+            return
         self.log.info("Worker %s: %s stops %d jobs", self.name, command, stopped)
 
     def _wait(self, child: subprocess.Popen[bytes], *, runs_housekeeper: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +30,10 @@ from taskqueue.shared.stores.locks import (
     RedisLocks,
     lock_acquire,
 )
+from taskqueue.shared.stores.presence import RELAY, Presence
 from taskqueue.shared.stores.schedules import schedule_fire
-from taskqueue.worker.housekeeping.main import build, lock_of
+from taskqueue.shared.stores.unarchived import Unarchived
+from taskqueue.worker.housekeeping.main import build, forget_history, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.clock import FakeClock
 from tests.support.harness import wait_until
@@ -457,3 +461,32 @@ def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) ->
     machine.redis.delete(keys.lock("metrics"))
     with pytest.raises(LockChanged):
         desk.step_down("me", "nobody leads")
+
+
+# --- After a crash -----------------------------------------------------------------------------------------------
+
+
+def test_a_restart_releases_the_locks_of_its_earlier_process_and_of_dead_ones_of_its_machine(
+    redis_client: Redis,
+) -> None:
+    scripts, host = Scripts(redis_client), socket.gethostname()
+    owners = {"unlock": "hk-1", "timeout": f"{host}-4194305", "ttl": f"{host}-{os.getpid()}", "bulk": "other-4194305"}
+    for name, owner in {**owners, LEADER: "hk-1"}.items():
+        assert RedisLocks(scripts, owner).acquire(Lock(name=name, at_most=LIFE))
+    assert LockAdmin(scripts).release_of_dead("hk-1") == ["timeout", "unlock"]
+    assert {each.name for each in LockAdmin(scripts).of_housekeeping() if each.locked} == {"ttl", "bulk", LEADER}
+    assert RedisLocks(scripts, "hk-1").acquire(LOCK)
+
+
+def test_the_only_housekeeper_without_a_history_ends_its_registration(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts, given_up = Scripts(redis_client), list[str]()
+    monkeypatch.setattr(Unarchived, "give_up", lambda self: given_up.append("given up"))
+    for name in ("hk-1", "hk-2", RELAY):
+        Presence(scripts).report(name)
+    forget_history(scripts, "hk-1")
+    assert not given_up
+    Presence(scripts).withdraw("hk-2")
+    forget_history(scripts, "hk-1")
+    assert len(given_up) == 1

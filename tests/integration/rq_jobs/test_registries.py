@@ -123,7 +123,7 @@ def test_what_earlier_versions_left_in_rqs_registries_is_removed(system: System)
     ("rq_queues", "others", "expected"),
     [
         ("imports,high", {}, {"imports": "normal", "high": "normal"}),
-        ("imports,normal", {}, {"imports": "critical", "normal": "critical"}),
+        ("imports,normal", {}, {"imports": "low", "normal": "low"}),
         ("normal,critical,high,low", {}, {name: name for name in ("normal", "critical", "high", "low")}),
         ("high,imports", {"worker_queues": {"high": None, "low": None}}, {"high": "low", "imports": "low"}),
         ("high", {"worker_queues": {"high": None}}, {"high": "high"}),

@@ -65,11 +65,47 @@ def test_a_file_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     assert all("has no effect: " in each for each in said)
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://h:1?socket_keepalive=true", "redis://h:1/3?socket_keepalive=true"),
+        ("redis+sentinel://h:26379/main", "redis+sentinel://h:26379/main/3"),
+        ("redis+sentinel://a,[::1]:1/main/2", "redis+sentinel://a,[::1]:1/main/2"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock?db=3"),
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://h?db=1", "redis://h?db=1"),
+    ],
+)
+def test_the_database_goes_into_an_address_that_has_none(url: str, address: str) -> None:
+    assert load({"REDIS_URL": url, "REDIS_DATABASE": "3"}).store_url == address
+
+
+def test_options_of_redisson_that_no_setting_is_like_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "application.yaml"
+    inner = "singleServerConfig: {address: 'redis://one', password: null, clientName: null}\n    threads: 16\n"
+    file.write_text(f"redisson:\n  config: |\n    {inner}")
+    assert load({"CONFIG_FILE": str(file)}).store_url == "redis://one"
+    assert [each.split()[1] for each in caplog.messages] == [
+        "redisson.config.singleServerConfig.clientName",
+        "redisson.config.threads",
+    ]
+    file.write_text('redisson:\n  config: |\n    singleServerConfig: {address: "redis://:hunter2@one}\n')
+    with pytest.raises(SettingsError) as refused:
+        load({"CONFIG_FILE": str(file)})
+    assert "not YAML" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_service_links_are_no_settings_and_line_feeds_no_part_of_them() -> None:
+    assert load({"DECKARD_REDIS_PORT": "tcp://10.0.0.1:6379"}).redis_port == 6379
+    assert load({"DECKARD_REDIS_PASSWORD": "x\n", "REDIS_PASSWORD": "x"}).redis_password == "x"
+
+
 def test_a_conflict_with_our_own_name_is_refused(tmp_path: Path) -> None:
     both = {"WORKFLOW_LOCK_WAIT_TIME": "5", "HOUSEKEEPER_LOCK_WAIT": "6"}
     with pytest.raises(SettingsError, match="HOUSEKEEPER_LOCK_WAIT and WORKFLOW_LOCK_WAIT_TIME differ"):
         load(both)
-    assert load({**both, "HOUSEKEEPER_LOCK_WAIT": "5"}).housekeeper_lock_wait == 5
+    assert load({**both, "HOUSEKEEPER_LOCK_WAIT": "5s"}).housekeeper_lock_wait == 5
     file = tmp_path / "application.yaml"
     file.write_text("housekeeper: {distributed_execution: {lock_wait: 6}}\nworkflow: {lock: {wait-time: 5}}\n")
     with pytest.raises(SettingsError, match=r"workflow.lock.wait-time differs from another place of the same setting"):

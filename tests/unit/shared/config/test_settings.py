@@ -232,5 +232,8 @@ def test_a_value_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert load({"REDIS_PASSWORD_FILE": str(secret), "REDIS_PASSWORD": ""}).redis_password == "p#/w"
     assert load({"REDIS_PASSWORD_FILE": str(secret), "REDIS_PASSWORD": "x"}).redis_password == "x"
     assert load({"API_KEYS_FILE": "/none"}).api_keys_file == "/none"
-    with pytest.raises(SettingsError, match=r"^REDIS_PASSWORD_FILE: /.*/none cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"^REDIS_PASSWORD_FILE: the file cannot be read: No such file"):
         load({"REDIS_PASSWORD_FILE": str(tmp_path / "none")})
+    secret.write_text("\n")
+    with pytest.raises(SettingsError, match=r"^REDIS_PASSWORD_FILE: the file is empty"):
+        load({"REDIS_PASSWORD_FILE": str(secret)})
