@@ -399,6 +399,8 @@ class ConcurrentExecutor:
         """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
         if self.loop.leave_calls(running.on_loop):
             self.attempts.report_leftovers(running.attempt.name, CALLS_LEFT, logging.WARNING, ends=True)
+        elif running.on_loop.calls:
+            self.leftovers.report_calls(running.attempt.name)
         if not running.on_loop.tasks:
             return
         self._left.add(running)

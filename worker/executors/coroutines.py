@@ -20,6 +20,7 @@ class CoroutineRunner:
         """`cancel_wait` is how many seconds cancelled tasks of an ended coroutine may still run."""
         self.cancel_wait = cancel_wait
         self.left = ""
+        self.calls_left = False
         self._loop: HandlersLoop | None = None
         self._kept: set[asyncio.Task[Any]] = set()
 
@@ -34,6 +35,7 @@ class CoroutineRunner:
             begun.reset(token)
             if left := asyncio.all_tasks(loop) - self._kept:
                 self._cancel(loop, left)
+            self.calls_left |= bool(began.calls)
             if loop.leave_calls(began):
                 self.left = self.left or CALLS_LEFT
             loop.restore_settings()

@@ -63,7 +63,7 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
             self._left = {each for each in [*self._left, *own.calls] if not each.done()}
             if isinstance(self._calls, ThreadPoolExecutor):
                 self._calls._max_workers = self._threads + len(self._left)  # noqa: SLF001  # asked for at each call
-        return len(self._left) > _MOST_LEFT
+        return bool(own.calls) and len(self._left) > _MOST_LEFT
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         own = begun.get()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _csv
 import asyncio
+import contextlib
 import decimal
 import faulthandler
 import functools
@@ -16,20 +17,22 @@ import sysconfig
 import threading
 import tracemalloc
 import warnings
+from http.client import HTTPConnection
 from typing import Any, cast
 
 from taskqueue.worker.executors.process_state import Property
 
 _PATCHED = (
-    *("builtins", "datetime", "http.client", "json", "os", "random", "signal", "smtplib", "socket", "ssl"),
-    *("subprocess", "tempfile", "threading", "time", "urllib.request", "uuid", "warnings"),
+    *("builtins", "datetime", "http.client", "json", "logging", "os", "random", "signal", "smtplib", "socket"),
+    *("ssl", "subprocess", "tempfile", "threading", "time", "urllib.request", "uuid", "warnings"),
 )
 """Modules whose functions are replaced now and then."""
 _CACHING = ("tempfile", "urllib.request", "uuid")
 """Those that change by themselves."""
 _MOST_PATCHED = 20
 """Changes above which nothing is undone: undoing all that gevent patches would break the rest."""
-_HOOKS = ("excepthook", "unraisablehook", "displayhook", "breakpointhook", "dont_write_bytecode", "tracebacklimit")
+_HOOKS = ("unraisablehook", "displayhook", "breakpointhook", "dont_write_bytecode", "tracebacklimit")
+_OF_STREAMS = ("encoding", "errors", "line_buffering", "write_through")
 _NEW_LOGGER: tuple[Any, ...] = (logging.NOTSET, True, False, [], [])
 
 
@@ -45,8 +48,13 @@ def properties() -> list[Property]:
         *(_module(name, vars(sys.modules[name])) for name in _PATCHED if name in sys.modules),
         Property("hooks of sys", lambda: [vars(sys).get(name) for name in _HOOKS]),
         Property("sys.meta_path", sys.meta_path.copy),
-        Property("tracing of memory", tracemalloc.is_tracing),
-        Property("faulthandler", faulthandler.is_enabled),
+        Property("sys.excepthook", lambda: sys.excepthook, functools.partial(setattr, sys, "excepthook")),
+        Property("tracing of memory", tracemalloc.is_tracing, lambda on: (tracemalloc.stop, tracemalloc.start)[on]()),
+        Property("faulthandler", faulthandler.is_enabled, lambda on: (faulthandler.disable, faulthandler.enable)[on]()),
+        Property("the encoding of sys.stdout or sys.stderr", _encodings, _restore_encodings),
+        Property(
+            "debuglevel", lambda: HTTPConnection.debuglevel, functools.partial(setattr, HTTPConnection, "debuglevel")
+        ),
         Property("the template of decimal contexts", lambda: repr(decimal.DefaultContext)),
         _list("filters of warnings", cast("list[Any]", warnings.filters)),
         _list("sys.path", sys.path),
@@ -66,14 +74,24 @@ def properties() -> list[Property]:
         ),
         _loggers(logging.root.manager.loggerDict),
         _thread_locals(),
-        # Seeded anew: a handler that seeds them must not make the tokens of the next one predictable.
-        Property("random numbers", random.seed),
-        Property("numbers of numpy", _seed_numpy),
     ]
 
 
-def _seed_numpy() -> None:
+def seed_anew() -> None:
+    """Seeds random numbers: a handler that seeds them must not make the tokens of the next one predictable."""
+    random.seed()
     getattr(sys.modules.get("numpy.random"), "seed", int)()
+
+
+def _encodings() -> list[dict[str, Any]]:
+    with contextlib.suppress(Exception):  # detached from its file, or something else that a handler put there
+        return [{name: getattr(each, name) for name in _OF_STREAMS} for each in (sys.stdout, sys.stderr)]
+    return []
+
+
+def _restore_encodings(before: list[dict[str, Any]]) -> None:
+    for stream, options in zip((sys.stdout, sys.stderr), before, strict=True):
+        cast("Any", stream).reconfigure(**options)
 
 
 def _list(name: str, items: list[Any]) -> Property:
@@ -89,6 +107,8 @@ def _module(name: str, names: dict[str, Any]) -> Property:
     """The functions of a module."""
 
     def restore(before: dict[str, Any]) -> str:
+        # Submodules stay: importing them once more would not set them again.
+        before.update({each: names[each] for each in names if type(names[each]) is type(sys)} | before)
         changed = [each for each in {**names, **before} if names.get(each, names) is not before.get(each, before)]
         if len(changed) <= _MOST_PATCHED:
             names.update(before)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import threading
 from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from taskqueue.worker.executors import interpreter_state
+from taskqueue.worker.executors import handlers_loop, interpreter_state
 from taskqueue.worker.executors.children import Children
 from taskqueue.worker.executors.process_state import Change, Group, ProcessState
 
@@ -22,6 +24,8 @@ RARE_US = 20_000
 _MOST_REPORTED = 1000
 _MOST_NAMES = 10
 
+_import_system: dict[str, Any] = vars(vars(importlib)["_bootstrap"])
+_find_and_load = _import_system["_find_and_load"]
 Report = Callable[[str, str, int, bool], None]
 """Reports to the worker: the handler, what it left behind, the log level, and whether this executor ends."""
 
@@ -35,7 +39,7 @@ class Leftovers:
         self._own_threads = own_threads
         self._state = ProcessState()
         self._interpreter = Group(interpreter_state.properties())
-        self._modules = set(sys.modules)
+        self._keep_what_imports_change()
         self._children = Children()
         self._threads = set(threading.enumerate())
         self._thread_count = thread_count()
@@ -77,18 +81,9 @@ class Leftovers:
         if and_rarely or self._ran_rare_us >= RARE_US:
             self._ran_rare_us = 0
             self._unchecked.clear()
-            if self._imported():
-                self._interpreter = Group(interpreter_state.properties())
             changes += self._interpreter.restore()
+            interpreter_state.seed_anew()
         return not changes or self._all_undone(handlers, changes)
-
-    def _imported(self) -> bool:
-        """Whether modules other than Python's were imported since: what they set up, they do once only, so it stays."""
-        if len(sys.modules) == len(self._modules):
-            return False
-        fresh = sys.modules.keys() - self._modules
-        self._modules |= fresh
-        return any(name.partition(".")[0] not in sys.stdlib_module_names for name in fresh)
 
     def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:
         """Returns whether all is undone; reports what is not, and once what is."""
@@ -112,6 +107,11 @@ class Leftovers:
                 self._report(handler, f"threads that still run: {names}", logging.INFO, False)
         self._thread_count = count
 
+    def report_calls(self, handler: str) -> None:
+        """Reports calls in threads that an attempt has left running, once."""
+        if self._is_new(handler, handlers_loop.CALLS_LEFT):
+            self._report(handler, handlers_loop.CALLS_LEFT, logging.INFO, False)
+
     def _is_own(self, thread: threading.Thread) -> bool:
         return self._own_threads is not None and thread.name.startswith(self._own_threads)
 
@@ -129,3 +129,22 @@ class Leftovers:
             return False
         self._reported.add((handler, what))
         return True
+
+    def _keep_what_imports_change(self) -> None:
+        """Leaves what modules set up once, when they are imported; nothing public sees both ends of an import."""
+        importing = threading.local()
+
+        def find_and_load(*arguments: Any) -> Any:
+            if vars(importing):  # within another import
+                return _find_and_load(*arguments)
+            changed, known, importing.now = self._interpreter.changed(), len(sys.modules), True
+            try:
+                return _find_and_load(*arguments)
+            finally:
+                del importing.now
+                if len(sys.modules) != known:
+                    self._interpreter = Group([changed.get(each.name, each) for each in interpreter_state.properties()])
+
+        # Python leaves its own functions out of tracebacks, by their file.
+        find_and_load.__code__ = find_and_load.__code__.replace(co_filename=_find_and_load.__code__.co_filename)
+        _import_system["_find_and_load"] = find_and_load

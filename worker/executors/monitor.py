@@ -34,6 +34,7 @@ LONGEST_WAIT = 0.25
 """Seconds that a task may wait for a slot of a concurrent executor: then another worker may run it sooner."""
 SILENT = 6.0
 """Seconds without an event of a concurrent executor after which it counts as hung: its loop answers a ping at once."""
+_MOST_LOGGED = 1000
 
 
 class ExecutorMonitor:
@@ -63,6 +64,7 @@ class ExecutorMonitor:
         """Whether the next pass of the loop has to check every executor."""
         self.progress_came = False
         self.drain_began_at = 0.0
+        self._logged: set[tuple[str, str]] = set()
 
     # --- events of executors ---
 
@@ -153,8 +155,10 @@ class ExecutorMonitor:
             claimed.session.report(self.crash_reports.stopped(claimed, began_at, self.drain_began_at))
 
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
-        """Logs what a handler left behind, and replaces an executor that ends for it; no other task has begun there."""
-        log.log(level, "handler %s left behind %s", handler, what, extra={"executor": executor.pid, "replaced": ends})
+        """Logs once what a handler left behind; replaces an executor that ends for it: no other task has begun."""
+        if (about := (handler, what)) not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(about)
+            log.log(level, "handler %s left behind %s", *about, extra={"executor": executor.pid, "replaced": ends})
         if ends:
             not_begun = executor.take_back()
             self.pool.replace(executor)

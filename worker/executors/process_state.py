@@ -85,6 +85,10 @@ class Group:
         self._read = [each.read for each in properties]
         self._originals = [each.original for each in properties]
 
+    def changed(self) -> dict[str, Property]:
+        """Returns the properties that have changed, by name."""
+        return {each.name: each for each in self._properties if not _equal(each.read(), each.original)}
+
     def restore(self) -> list[Change]:
         """Restores changed properties; returns the changes."""
         changes: list[Change] = []
@@ -146,7 +150,7 @@ def _slow() -> list[Property]:
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
         Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), set_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
-        Property("resource limits", limits),
+        Property("resource limits", limits, _restore_soft_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0)),
         Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid())),
         *_affinity(),
@@ -261,6 +265,11 @@ def _current_loop() -> list[Property]:
         return "_set_called" in state if loop is None else bool(loop.is_closed())
 
     return [Property("a closed event loop", is_gone, lambda original: state.clear(), usual=True)]
+
+
+def _restore_soft_limits(original: list[tuple[int, int]]) -> None:
+    for each, (soft, _) in zip(_LIMITS, original, strict=True):
+        resource.setrlimit(each, (soft, resource.getrlimit(each)[1]))
 
 
 def limits() -> list[tuple[int, int]]:

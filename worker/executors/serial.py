@@ -88,6 +88,9 @@ class SerialExecutor:
         elif self.coroutines.left:
             self.attempts.report_leftovers(handler, self.coroutines.left, logging.WARNING, ends=True)
         else:
+            if self.coroutines.calls_left:
+                self.coroutines.calls_left = False
+                self.leftovers.report_calls(handler)
             return self.leftovers.fit_after(handler, run_us)
         return False
 

@@ -105,9 +105,13 @@ def test_calls_that_hang_leave_later_ones_their_threads_until_there_are_too_many
     try:
         for _ in range(32):
             runner.run(leave())
+            assert runner.calls_left
             runner.run(asyncio.to_thread(int))
             assert runner.left == ""
         runner.run(leave())
         assert runner.left == CALLS_LEFT
+        runner.left, runner.calls_left = "", False
+        runner.run(asyncio.to_thread(int))  # one that leaves none is not blamed for those of others
+        assert (runner.left, runner.calls_left) == ("", False)
     finally:
         end.set()

@@ -7,6 +7,7 @@ import csv
 import decimal
 import faulthandler
 import gc
+import http.client
 import importlib
 import logging
 import multiprocessing
@@ -23,7 +24,7 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -58,6 +59,17 @@ class Finder:
         return None
 
 
+def _switch_faulthandler() -> None:
+    if faulthandler.is_enabled():
+        faulthandler.disable()
+    else:
+        faulthandler.enable(file=2)
+
+
+def _made_record(*arguments: Any, **options: Any) -> logging.LogRecord:
+    return logging.LogRecord(*arguments, **options)
+
+
 def _set(where: Any, name: str, value: object) -> Callable[[], None]:
     return lambda: setattr(where, name, value)
 
@@ -84,6 +96,15 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "stack size": (lambda: threading.stack_size(65536), threading.stack_size),
     "csv": (lambda: csv.field_size_limit(10), csv.field_size_limit),
     "policy": (lambda: asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy()), asyncio.get_event_loop_policy),
+    "sys.excepthook": (_set(sys, "excepthook", print), lambda: sys.excepthook),
+    "tracemalloc": (tracemalloc.start, tracemalloc.is_tracing),
+    "faulthandler": (_switch_faulthandler, faulthandler.is_enabled),
+    "a log record factory": (lambda: logging.setLogRecordFactory(_made_record), logging.getLogRecordFactory),
+    "logging.raiseExceptions": (_set(logging, "raiseExceptions", False), lambda: logging.raiseExceptions),
+    "captured warnings": (lambda: logging.captureWarnings(True), lambda: vars(logging)["_warnings_showwarning"]),
+    "http.client": (_set(http.client.HTTPConnection, "debuglevel", 1), lambda: http.client.HTTPConnection.debuglevel),
+    "encoding": (lambda: cast("Any", sys.stdout).reconfigure(encoding="latin-1"), lambda: sys.stdout.encoding),
+    "errors": (lambda: cast("Any", sys.stderr).reconfigure(errors="ignore"), lambda: sys.stderr.errors),
     "start method": (
         lambda: multiprocessing.set_start_method("spawn", force=True),
         lambda: multiprocessing.get_start_method(allow_none=True),
@@ -92,10 +113,8 @@ CHANGES: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "thread-local": (_set(own, "tenant", "acme"), lambda: vars(own).copy()),
 }
 COSTLY: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-    "sys.excepthook": (_set(sys, "excepthook", print), _set(sys, "excepthook", sys.excepthook)),
     "sys.tracebacklimit": (_set(sys, "tracebacklimit", 0), lambda: delattr(sys, "tracebacklimit")),
     "sys.meta_path": (lambda: sys.meta_path.insert(0, Finder), lambda: sys.meta_path.remove(Finder)),
-    "tracemalloc": (tracemalloc.start, tracemalloc.stop),
     "decimals": (_set(decimal.DefaultContext, "prec", 3), _set(decimal.DefaultContext, "prec", 28)),
 }
 
@@ -165,9 +184,8 @@ def test_what_replaces_half_a_module_costs_the_executor() -> None:
 
 
 def test_numbers_that_a_handler_seeded_are_random_again() -> None:
-    group = Group(interpreter_state.properties())
     random.seed(1)
-    group.restore()
+    interpreter_state.seed_anew()
     seen = random.random()
     random.seed(1)
     assert random.random() != seen
@@ -213,12 +231,11 @@ def test_a_signal_that_a_module_has_registered_replaces_no_executor() -> None:
 
 def test_numpy_that_a_handler_imports_replaces_no_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "numpy.random", raising=False)
-    group = Group(interpreter_state.properties())
     module = types.ModuleType("numpy.random")
     seeded: list[int] = []
     module.seed = lambda: seeded.append(1)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "numpy.random", module)
-    assert [each.name for each in group.restore() if "numpy" in each.name] == []
+    interpreter_state.seed_anew()
     assert seeded
 
 
@@ -239,6 +256,58 @@ def test_what_an_imported_module_sets_up_stays(tmp_path: Path, monkeypatch: pyte
         csv.field_size_limit(limit)
         sys.modules.pop("importer_of_csv", None)
     assert [each for each in told if "CSV" in each] == ["the limit of CSV fields (undone)"]
+
+
+def test_what_a_handler_changes_around_an_import_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "importer_of_finder.py").write_text(
+        "import sys, warnings\n"
+        "class Finder:\n    find_spec = staticmethod(lambda *about: None)\n"
+        "sys.meta_path.append(Finder)\n"
+        "warnings.filterwarnings('ignore', 'set up by an import')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    told: list[tuple[str, bool]] = []
+    filters, finders, make_context = warnings.filters[:], sys.meta_path[:], ssl._create_default_https_context
+    leftovers = Leftovers(lambda handler, what, level, ends: told.append((what, ends)))
+    try:
+        ssl._create_default_https_context = cast("Any", ssl._create_unverified_context)
+        module = importlib.import_module("importer_of_finder")
+        logging.getLogger("made.by.a.handler").setLevel(logging.CRITICAL)
+        warnings.simplefilter("error")
+        sys.path.insert(0, "/elsewhere")
+        random.seed(1)
+        seeded = random.getstate()
+        with pytest.raises(ImportError):
+            importlib.import_module("importer_of_nothing")
+        assert random.getstate() == seeded
+        assert leftovers.fit_after("first", 50_000)
+        assert ssl._create_default_https_context is make_context
+        assert logging.getLogger("made.by.a.handler").level == logging.NOTSET
+        assert sys.path[0] != "/elsewhere"
+        assert sys.meta_path == [*finders, module.Finder]
+        assert [each for each in warnings.filters if each not in filters] == [warnings.filters[0]]
+        assert "set up by an import" in str(warnings.filters[0])
+    finally:
+        ssl._create_default_https_context = make_context
+        warnings.filters[:], sys.meta_path[:] = filters, finders  # type: ignore[index]
+        sys.modules.pop("importer_of_finder", None)
+    assert [ends for _, ends in told] == [False]
+
+
+def test_a_submodule_that_was_imported_after_its_module_was_changed_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(logging, "handlers", raising=False)
+    group = Group(interpreter_state.properties())
+    before, logging.raiseExceptions = logging.raiseExceptions, False
+    logging.handlers = types.ModuleType("logging.handlers")  # type: ignore[attr-defined]
+    assert [each.undone for each in group.restore()] == [True]
+    assert (logging.raiseExceptions, hasattr(logging, "handlers")) == (before, True)
+
+
+def test_an_import_that_fails_is_traced_as_in_any_program() -> None:
+    Leftovers(lambda handler, what, level, ends: None)
+    with pytest.raises(ImportError) as caught:
+        import importer_of_nothing  # type: ignore[import-not-found]  # noqa: F401
+    assert [each.name for each in caught.traceback] == ["test_an_import_that_fails_is_traced_as_in_any_program"]
 
 
 def test_processors_are_given_back() -> None:

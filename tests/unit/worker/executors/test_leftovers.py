@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from taskqueue.worker.executors.handlers_loop import CALLS_LEFT
 from taskqueue.worker.executors.leftovers import QUICK_US, Leftovers
 
 NAME = "LEFT_BEHIND_BY_A_TEST"
@@ -31,6 +32,12 @@ def test_a_burst_of_short_attempts_is_checked_together(leftovers: Leftovers, tol
     assert NAME not in os.environ
     [line] = told
     assert line.startswith("first or second: ")
+
+
+def test_calls_that_are_left_running_are_reported_once_for_a_handler(leftovers: Leftovers, told: list[str]) -> None:
+    for handler in ("first", "first", "second"):
+        leftovers.report_calls(handler)
+    assert told == [f"{handler}: {CALLS_LEFT}" for handler in ("first", "second")]
 
 
 def test_an_attempt_that_ran_long_enough_to_matter_is_checked_at_once(leftovers: Leftovers) -> None:

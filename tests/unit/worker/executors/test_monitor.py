@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import pytest
@@ -122,6 +123,16 @@ def test_an_executor_that_ends_for_what_a_handler_left_behind_loses_the_tasks_it
     assert scene.executor.retiring
     assert list(scene.lane.ready) == [scene.b, scene.c]
     assert scene.monitor.check_due
+
+
+def test_executors_that_end_for_the_same_reason_are_logged_once(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    for what in ("the priority", "the priority", "the user", "the priority"):
+        scene.executor.events.append((ipc.LEFT, "mail", what, logging.WARNING, True))
+    scene.monitor.read_events()
+    assert [each.getMessage() for each in caplog.records] == [
+        "handler mail left behind the priority",
+        "handler mail left behind the user",
+    ]
 
 
 # --- limits ---

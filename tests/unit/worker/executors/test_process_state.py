@@ -54,6 +54,10 @@ def _limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
 
 
+def _refuse(*limit: object) -> None:
+    raise ValueError("current limit exceeds maximum limit")
+
+
 ROOT_ERRORS = {"version": 1, "root": {"level": "ERROR"}, "disable_existing_loggers": False}
 CHANGES: dict[str, Callable[[], object]] = {
     "signal handlers (SIGUSR1)": lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
@@ -86,11 +90,22 @@ def test_a_change_is_named_and_undone(make_state: Callable[[], ProcessState], wh
     assert group.restore() == []
 
 
-def test_other_resource_limits_are_not_undone(make_state: Callable[[], ProcessState]) -> None:
+def test_a_soft_limit_is_undone(make_state: Callable[[], ProcessState]) -> None:
+    state, before = make_state(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    _limit_files()
+    assert [(each.name, each.undone) for each in state.slow.restore()] == [("resource limits", True)]
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+def test_a_soft_limit_above_a_lowered_hard_limit_is_not_undone(
+    make_state: Callable[[], ProcessState], monkeypatch: pytest.MonkeyPatch
+) -> None:
     state, before = make_state(), resource.getrlimit(resource.RLIMIT_NOFILE)
     _limit_files()
     try:
-        assert [(each.name, each.undone) for each in state.slow.restore()] == [("resource limits", False)]
+        with monkeypatch.context() as patched:
+            patched.setattr(resource, "setrlimit", _refuse)
+            assert [(each.name, each.undone) for each in state.slow.restore()] == [("resource limits", False)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
