@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """`taskqueue worker`."""
     settings = load_or_exit()
+    if settings.rq_calls and len(settings.partitions) > 1:
+        exit_with("RQ_TASK_QUEUES works with one partition only, and this system has several: unset it")
     if settings.rq_queues or settings.rq_calls:
         name_rq_keys(settings.rq_key_prefix)
     terms = Terms.of_environment()

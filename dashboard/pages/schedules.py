@@ -254,6 +254,7 @@ def _read(task_type: str, stored: StoredSchedule | None) -> tuple[Schedule | Non
     stores = context.stores
     try:
         body = read_body(ScheduleBody, value, stores.task_factory.context)
+        stores.type_cache.check_queue(task_type, body.queue)
         made = schedule_of(name, body, stores.task_factory.queue_of(task_type))
     except Refusal as refusal:
         return None, [*mistakes, *(_of_option(each) for each in editing.mistakes_of(refusal, data))]

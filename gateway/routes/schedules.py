@@ -172,6 +172,7 @@ class ScheduleRoutes:
         """Creates or replaces a schedule. An identical request changes nothing, not even the next due time."""
         demand_no_placeholder(body.data)
         self.type_cache.check(body.type, body.data)
+        self.type_cache.check_queue(body.type, body.queue)
         own = self.type_cache.queue_of(body.type) or DEFAULT
         default_queue = self.default_priority if own == DEFAULT else own
         happened = self.schedule_store.put(schedule_of(name, body, default_queue))

@@ -177,6 +177,7 @@ class Tasks:
             self.type_cache.check(kind, body.data)
             data = task_data.encode(kind, self.records.payloads.data_of(task_id, strict_json.dump(body.data)))
         if body.queue is not None:
+            self.type_cache.check_queue(self.records.record(task_id).summary.type, body.queue)
             demand_queue(body.queue, "queue", self.records.queues)
         delay = None if body.delay is None else timedelta(seconds=body.delay)
         self.queues.change(task_id, queue=body.queue, delay=delay, run_at=body.run_at, data=data)

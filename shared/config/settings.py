@@ -382,7 +382,9 @@ class Settings(BaseModel):
     rq_task_queues: Names = _at(
         "worker.rq.task_queues",
         (),
-        "Queues of RQ into which tasks of the type rq enqueue jobs, the default one first; without it, RQ_QUEUES.",
+        "Queues of RQ into which tasks of the type rq enqueue jobs, the default one first; without it, the type is not "
+        "offered. All callers that may submit tasks can call what RQ_ALLOW names, except by patterns whose first name "
+        "has a wildcard. For systems with one partition.",
     )
     rq_pickle: bool = _at(
         "worker.rq.pickle",
@@ -801,7 +803,7 @@ class Settings(BaseModel):
         if self.rq_queues and not self.rq_allow:
             raise ValueError("RQ_QUEUES needs RQ_ALLOW: name the functions that jobs may call, such as shop.tasks.*")
         if self.rq_task_queues and not self.rq_calls:
-            raise ValueError("RQ_TASK_QUEUES needs RQ_ALLOW with names of functions, such as shop.tasks.*, not only *")
+            raise ValueError("RQ_TASK_QUEUES needs RQ_ALLOW with a first name without wildcards, such as shop.tasks.*")
 
     def _check_identity_provider(self) -> None:
         needed = ("oidc_client_id", "oidc_roles", "dashboard_url")
@@ -871,10 +873,10 @@ class Settings(BaseModel):
     def rq_calls(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Returns the queues and functions of tasks of the type `rq`; None when they are off.
 
-        A pattern of `*` allows nothing here: whoever may submit a task could call any function.
+        A pattern such as `*.*` allows nothing here: all callers that submit tasks could call any function.
         """
-        queues, allow = self.rq_task_queues or self.rq_queues, tuple(each for each in self.rq_allow if each.strip("*"))
-        return (queues, allow) if queues and allow else None
+        allow = tuple(each for each in self.rq_allow if not set("*?[") & set(each.partition(".")[0]))
+        return (self.rq_task_queues, allow) if self.rq_task_queues and allow else None
 
     @property
     def adopted_queues(self) -> dict[str, str]:

@@ -76,7 +76,7 @@ class ScheduleBody(Body):
     def _one_of_two(self) -> ScheduleBody:
         if (self.cron is None) == (self.interval is None):
             raise ValueError("must have either cron or interval: send one of them")
-        check_queue(self.type, self.queue, self.priority)
+        check_queue(self.queue, self.priority)
         return self
 
 

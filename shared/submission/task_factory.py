@@ -133,6 +133,7 @@ class TaskFactory:
 
         Raises Refusal for a parent that is not in the batch and for one queue too many, and PayloadUnavailable.
         """
+        self.type_cache.check_queue(body.type, body.queue)
         queue = self.queue_of(body.type, body.queue, body.priority)
         if body.queue and not self.admits(submitter.client, queue):
             raise Refusal(refusals.TOO_MANY_QUEUES, SHARE_OF_QUEUES.format(queue=queue, client=submitter.client))

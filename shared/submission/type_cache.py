@@ -136,6 +136,12 @@ class TypeCache:
         if name == HTTP_TYPE and self.http_task_policy:
             self._check_call(data, self.http_task_policy)
 
+    def check_queue(self, name: str, queue: str | None) -> None:
+        """Raises Refusal for a task of the type `rq` in a queue of RQ, whose workers would take it for a job."""
+        found = self.get(name) if queue and name == RQ_TYPE else None
+        if found and queue in found.schema.get("properties", {}).get("queue", {}).get("enum", ()):
+            raise refusals.invalid([refusals.field_error(("queue",), f"{queue} is one of RQ: name it in data.queue")])
+
     def _check_call(self, data: Any, egress_policy: EgressPolicy) -> None:
         """Raises Refusal for a call that the egress policy forbids; the worker checks it again."""
         if wrong := list(mistakes(data["url"], data.get("headers", ()), egress_policy)):

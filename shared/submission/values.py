@@ -14,7 +14,7 @@ from pydantic.functional_validators import AfterValidator
 
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
-from taskqueue.shared.domain.task import RQ_TYPE, TASK_ID, On, OnParentFailure
+from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
 from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 from taskqueue.shared.submission.validation_messages import choices, shown
 
@@ -116,12 +116,10 @@ def _limit_key(value: str) -> str:
     return value
 
 
-def check_queue(task_type: str, queue: str | None, priority: str | None) -> None:
-    """Raises ValueError for a task that names its queue twice, or for one of the type `rq`, where RQ looks for jobs."""
+def check_queue(queue: str | None, priority: str | None) -> None:
+    """Raises ValueError for a task that names its queue twice."""
     if queue is not None and priority is not None:
         raise ValueError("has both queue and priority: send one of them")
-    if queue is not None and task_type == RQ_TYPE:
-        raise ValueError("is of the type rq, whose queue is one of RQ: name it in data.queue")
 
 
 Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})]

@@ -1,11 +1,13 @@
 """`rq`: a task that is a job of RQ, for any RQ worker to run. Offered where RQ_ALLOW and RQ_TASK_QUEUES allow it.
 
-The handler enqueues the job under an id that names the task and its try, so that a second call enqueues nothing. Then
-the task leaves the executor, and looks at the job again after ever longer pauses until that has ended.
+The handler stores the id of the job, which names the task and its try, and then enqueues the job under it, so that a
+second call enqueues nothing. Then the task leaves the executor, and looks at the job again after ever longer pauses
+until that has ended. While Redis does not answer, the task looks again without the use of a retry.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import suppress
 from fnmatch import translate
@@ -15,6 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
+from redis.exceptions import RedisError
 from rq import Queue
 from rq.exceptions import DuplicateJobError
 from rq.job import Job
@@ -26,6 +29,7 @@ from taskqueue.shared.domain.json_schema import MESSAGE
 from taskqueue.shared.domain.task import RQ_TYPE
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.shared.redis.client import connect, text
+from taskqueue.worker.durable.replay import Replay
 from taskqueue.worker.durable.steps import replay_of_current_task
 from taskqueue.worker.executors.outcomes import ResultNotSerializable, ResultTooLarge
 from taskqueue.worker.handlers.context import current_task
@@ -33,10 +37,13 @@ from taskqueue.worker.handlers.registry import task
 from taskqueue.worker.handlers.signals import GiveUp, TaskSuspended
 from taskqueue.worker.rq_jobs.allowed import Allowed, JobRefused
 
+log = logging.getLogger(__name__)
+
 STEP = "rq-job"
 """The checkpoint that names the job; `enter_ended` in Lua reads it, to cancel the job with its task."""
 FIRST_PAUSE, LONGEST_PAUSE, SHARE = 0.25, 60.0, 0.25
 """Seconds until the next look at a job, which are a share of the time since it was enqueued."""
+AFTER_AN_ERROR = 5.0
 RESULT_TTL = 24 * 3600
 """Seconds for which RQ keeps a result: longer than an outage of the workers that read it."""
 _SETTINGS = load()
@@ -82,13 +89,26 @@ def rq_task(data: RqCall) -> Any:
     about, replay = current_task(), replay_of_current_task()
     if replay is None or about.recorder is None or about.recorder.assignment is None:
         raise GiveUp("a task of the type rq needs a worker")
+    try:
+        return _look(data, about.id, math.ceil(about.recorder.assignment.limit), replay)
+    except RedisError as error:  # which may have done what it was asked for: a failed attempt would lose the job
+        log.warning("the job of task %s is looked at again in %g s: %s", about.id, AFTER_AN_ERROR, error)
+        again_us = replay.now_us() + round(AFTER_AN_ERROR * 1e6)
+        raise TaskSuspended("Redis did not answer about the job", again_us, f"sleep {STEP}") from error
+
+
+def _look(data: RqCall, task_id: str, timeout: int, replay: Replay) -> Any:
+    """Returns the result of the job, which it enqueues if need be. Raises TaskSuspended while the job has not ended."""
     stored = replay.begin(STEP)
     last: dict[str, Any] = stored.value if stored else {"number": 0, "over": True}
     since_us = instant_us(stored.started_at) if stored and stored.started_at else 0
     if last["over"]:
-        number, since_us, status = last["number"] + 1, replay.now_us(), "queued"
-        last = {"job": f"rq-{about.id}-{number}", "over": False, "number": number}
-        _enqueue(data, last["job"], math.ceil(about.recorder.assignment.limit))
+        number, since_us = last["number"] + 1, replay.now_us()
+        last = {"job": f"rq-{task_id}-{number}", "over": False, "number": number, "new": True}
+        replay.checkpoint(STEP, last, since_us)  # before the job, which a cancel finds by it
+    status = "queued"
+    if last.pop("new", False):
+        _enqueue(data, last["job"], timeout)
         failpoint("rq.enqueued")
         replay.checkpoint(STEP, last, since_us)
     else:
@@ -102,8 +122,8 @@ def rq_task(data: RqCall) -> Any:
             return {"job": job.id, "unreadable": f"{why}. Job.fetch({job.id!r}).return_value() reads it"}
         return value
     if status in ("failed", "canceled", "stopped", "deleted"):
-        replay.checkpoint(STEP, {**last, "over": True}, since_us)
         latest = job.latest_result() if status == "failed" else None
+        replay.checkpoint(STEP, {**last, "over": True}, since_us)
         said = (latest and latest.exc_string) or f"it is {status}{', or its ttl has ended' * (status == 'deleted')}"
         error = (RqJobFailed if status == "failed" else GiveUp)(f"job {job.id}: {said.strip().splitlines()[-1]}")
         error.add_note(said)

@@ -35,7 +35,7 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
         ({"data": {**SEND, "args": "x"}}, "data.args", "array"),
         ({"data": {**SEND, "queue": "other"}}, "data.queue", "not one of RQ_TASK_QUEUES (default, mail)"),
         ({"data": {**SEND, "ttl": "x"}}, "data.ttl", "integer"),
-        ({"queue": "mail", "data": SEND}, "", "name it in data.queue"),
+        ({"queue": "mail", "data": SEND}, "queue", "name it in data.queue"),
         *(
             ({"data": {**SEND, option: 1}}, f"data.{option}", "use fields of the task, such as timeout")
             for option in ("job_timeout", "retry", "depends_on", "on_success", "result_ttl", "job_id", "meta", "repeat")
@@ -59,6 +59,23 @@ def test_a_job_of_rq_is_accepted_alone_in_a_batch_and_in_a_schedule(gateway: Gat
     assert gateway.http.put("/schedules/nightly", json={**task, "cron": "0 3 * * *"}).status_code == 201
 
 
+def test_a_queue_of_task_queue_may_be_named_and_one_of_rq_may_not(gateway: Gateway) -> None:
+    task = {"type": "rq", "data": SEND, "queue": "normal"}
+    accepted = gateway.http.post("/tasks", json={**task, "delay": 60})
+    assert accepted.status_code == 202
+    assert accepted.json
+    schedule = {**task, "interval": 60}
+    assert gateway.http.put("/schedules/often", json=schedule).status_code == 201
+    place = f"/tasks/{accepted.json['task_id']}"
+    assert gateway.http.patch(place, json={"queue": "high"}).status_code == 200
+    for answer in (
+        gateway.http.patch(place, json={"queue": "mail"}),
+        gateway.http.put("/schedules/often", json={**schedule, "queue": "mail"}),
+    ):
+        [mistake] = problem(answer, 422, "invalid-request")["errors"]
+        assert "name it in data.queue" in mistake["detail"]
+
+
 def test_without_a_worker_that_offers_the_type_the_answer_names_the_settings(make_gateway: MakeGateway) -> None:
     answer = make_gateway().http.post("/tasks", json={"type": "rq", "data": SEND})
     assert "or set RQ_ALLOW (names such as shop.jobs.*) and RQ_TASK_QUEUES for a worker" in answer.text
@@ -67,16 +84,16 @@ def test_without_a_worker_that_offers_the_type_the_answer_names_the_settings(mak
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
-        ({"rq_queues": ("a",), "rq_allow": ("shop.*", "*")}, (("a",), ("shop.*",))),
+        ({"rq_task_queues": ("a",), "rq_allow": ("shop.*", "*", "*.*", "?*", "[a-z]*")}, (("a",), ("shop.*",))),
+        ({"rq_queues": ("a",), "rq_allow": ("shop.*",)}, None),
         ({"rq_queues": ("a",), "rq_task_queues": ("b",), "rq_allow": ("shop.*",)}, (("b",), ("shop.*",))),
-        ({"rq_queues": ("a",), "rq_allow": ("*",)}, None),
         ({"rq_allow": ("shop.*",)}, None),
     ],
 )
-def test_a_pattern_of_everything_offers_nothing(settings: dict[str, Any], calls: object) -> None:
+def test_only_named_modules_and_queues_are_offered(settings: dict[str, Any], calls: object) -> None:
     assert Settings(**settings).rq_calls == calls
 
 
 def test_queues_without_functions_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="RQ_TASK_QUEUES needs RQ_ALLOW with names of functions"):
-        Settings(rq_task_queues=("a",), rq_allow=("*",))
+    with pytest.raises(ValueError, match="RQ_TASK_QUEUES needs RQ_ALLOW with a first name without wildcards"):
+        Settings(rq_task_queues=("a",), rq_allow=("*.*",))

@@ -5,22 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError
 from rq import Queue
 from rq.job import Job
 from rq.registry import CanceledJobRegistry, FailedJobRegistry
 
 from taskqueue.shared import failpoints
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.task import ErrorInfo, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.worker import main as worker_main
+from taskqueue.worker.handlers.signals import TaskSuspended
+from taskqueue.worker.rq_jobs import rq_task
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 
 SHOP = shop.__name__
 OFFERING = {"RQ_TASK_QUEUES": "imports,mail", "RQ_ALLOW": f"{SHOP}.*,operator.add,datetime.date"}
-ADOPTING = {"RQ_QUEUES": "imports", "RQ_ALLOW": f"{SHOP}.*", "RQ_PICKLE": "true"}
+ADOPTING = {"RQ_QUEUES": "imports", "RQ_TASK_QUEUES": "imports", "RQ_ALLOW": f"{SHOP}.*", "RQ_PICKLE": "true"}
 
 Start = Callable[..., object]
 
@@ -127,6 +134,55 @@ def test_a_cancelled_task_cancels_its_job_and_runs_again_when_it_is_restored(sys
     assert worker.poll() is None
 
 
+def test_a_job_that_its_task_has_not_noted_is_cancelled_with_it(system: System, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    system.start_worker(**OFFERING, **{failpoints.VARIABLE: f"rq.enqueued:1:freeze:{flag}"})
+    task = submit(system, "add", 1, 1)
+    wait_until(flag.exists, "an executor is stopped")
+    assert queue(system).job_ids == [f"rq-{task}-1"]
+    system.queues.cancel(task, "not needed")
+    wait_until(lambda: system.records.state(task) is TaskState.CANCELLED, "the task is cancelled", 30)
+    assert (job_of(system, task).get_status(), queue(system).job_ids) == ("canceled", [])
+
+
+class Lost:
+    """RQ's queue at a Redis that does as it is told, and whose answer is lost."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+
+    def enqueue_call(self, *args: Any, **options: Any) -> None:
+        self.queue.enqueue_call(*args, **options)
+        raise ConnectionError("the answer was lost")
+
+
+def test_a_lost_answer_is_no_failed_attempt_and_the_job_is_enqueued_once(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[Any] = []
+    replay = SimpleNamespace(
+        begin=lambda name: stored and SimpleNamespace(value=json.loads(json.dumps(stored[-1])), started_at=None),
+        checkpoint=lambda name, value, since: stored.append(dict(value)),
+        now_us=lambda: 0,
+    )
+    about = SimpleNamespace(id="T", recorder=SimpleNamespace(assignment=SimpleNamespace(limit=5)))
+    monkeypatch.setattr(rq_task, "replay_of_current_task", lambda: replay)
+    monkeypatch.setattr(rq_task, "current_task", lambda: about)
+    monkeypatch.setattr(rq_task, "_connection", lambda: redis_client)
+    monkeypatch.setattr(rq_task, "_QUEUES", ("imports",))
+    monkeypatch.setattr(rq_task, "_ALLOW", ("operator.add",))
+    call = rq_task.RqCall.model_validate({"func": "operator.add", "args": [1, 2], "queue": "imports"})
+    with monkeypatch.context() as patch:
+        patch.setattr(rq_task, "Queue", lambda *args, **options: Lost(Queue(*args, **options)))
+        with pytest.raises(TaskSuspended):
+            rq_task.rq_task(call)
+    assert stored[-1]["job"] == "rq-T-1", "a cancel finds it"
+    for _ in range(2):
+        with pytest.raises(TaskSuspended, match="job rq-T-1 is queued in imports"):
+            rq_task.rq_task(call)
+    assert Queue("imports", connection=redis_client).job_ids == ["rq-T-1"]
+
+
 @pytest.mark.parametrize(
     ("func", "why"),
     [
@@ -160,3 +216,17 @@ def test_a_job_that_was_removed_with_rq_ends_the_task(system: System) -> None:
     wait_for_job(system, cancelled).cancel()
     for task, why in ((deleted, "deleted"), (cancelled, "canceled")):
         assert why in error_of(system, task).message
+
+
+def test_a_worker_of_several_partitions_does_not_offer_the_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(
+        redis_partitions=("redis://localhost:1", "redis://localhost:2"),
+        rq_task_queues=("imports",),
+        rq_allow=("shop.*",),
+    )
+    monkeypatch.setattr(worker_main, "load_or_exit", lambda: settings)
+    with pytest.raises(SystemExit):
+        worker_main.main()
+    assert "RQ_TASK_QUEUES works with one partition only" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 from rq_scheduler import Scheduler
 
 from taskqueue.shared.errors import ScheduleChanged
+from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.worker.rq_jobs.schedule_import import main
@@ -122,3 +123,11 @@ def test_an_entry_that_was_enqueued_meanwhile_is_not_replaced(store: Store, run:
     with pytest.raises(ScheduleChanged):
         schedules.put(schedule, expected="", entry=("often", AT.timestamp()))
     assert not schedules.page(10).items
+
+
+def test_an_entry_stays_while_the_partition_drains(store: Store, run: Run) -> None:
+    scheduler(store).schedule(AT, shop.add, [1, 2], interval=600, id="often")
+    store.redis.set(keys.FORMAT, f"{FORMAT} draining")
+    assert "often: not imported" in run(yes=True, status=1)
+    assert len(entries(store)) == 1
+    assert not ScheduleStore(store.scripts).page(10).items

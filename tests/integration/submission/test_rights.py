@@ -14,7 +14,7 @@ from taskqueue.shared.redis.client import connect
 from taskqueue.shared.redis.linker import source
 from tests.support import one_slot
 from tests.support.keys import keys
-from tests.support.least_privilege import rules
+from tests.support.least_privilege import SUBMITTER, rules
 
 SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "name_look", "cancel", "types_read", "audit")
 RULES = rules("redis-acl-submit.conf")
@@ -111,6 +111,27 @@ def test_nothing_is_denied_that_a_queue_does(redis_client: Redis, queue: Any) ->
     assert queue.cancel(waiting.task_id).status == "cancelled"
     denied = redis_client.execute_command("ACL", "LOG")
     assert not denied, [(each[5], each[7], each[9]) for each in denied]
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_job_of_rq_is_cancelled_with_its_task_or_left_as_it_is(
+    redis_client: Redis, make_queue: Any, submitter_url: str, may: bool
+) -> None:
+    queue = make_queue()
+    task = queue.submit("process", 1).task_id
+    job = f"rq-{task}-1"
+    redis_client.hset(keys.rq_job(task), "step:rq-job", f'{{"value":{{"job":"{job}","over":false,"number":1}}}}')
+    redis_client.hset(keys.rq_job(job), mapping={"status": "queued", "origin": "imports"})
+    redis_client.rpush(keys.rq_queue("imports"), job)
+    if not may:
+        redis_client.execute_command("ACL", "SETUSER", SUBMITTER, "-lrem")
+    try:
+        assert queue.cancel(task).status == "cancelled"
+    finally:
+        redis_client.execute_command("ACL", "LOAD")
+    left = redis_client.lrange(keys.rq_queue("imports"), 0, -1)
+    found = (redis_client.hget(keys.rq_job(job), "status"), left)
+    assert found == ((b"canceled", []) if may else (b"queued", [job.encode()]))
 
 
 def _matches(pattern: str, key: str) -> bool:

@@ -390,8 +390,9 @@ local function enter_ended(id, state, queue)
   local step = state == 'cancelled' and t['step:rq-job'] or ''
   local job_id = string.match(step, '"job":"(rq%-[%w_-]+)","over":false')
   local job = job_id and record(job_id, 'status', 'origin')
-  if job and job.status == 'queued' and job.origin then
-    redis.pcall('LREM', keys.rq_queue(job.origin), 1, job_id)
+  -- A Redis user that lacks the right to LREM leaves the job to run.
+  if job and job.status == 'queued' and job.origin
+      and type(redis.pcall('LREM', keys.rq_queue(job.origin), 1, job_id)) == 'number' then
     redis.call('HSET', keys.rq_job(job_id), 'status', 'canceled')
     redis.call('ZADD', keys.rq_canceled(job.origin), '+inf', job_id)
     redis.call('HSET', keys.rq_job(id), 'step:rq-job', (string.gsub(step, '"over":false', '"over":true', 1)))

@@ -18,7 +18,8 @@ def workers(program: Program) -> object:
 @feature(
     "`send_shutdown_command`, `send_kill_horse_command`",
     FINISHED,
-    differs="as in RQ with `taskqueue.rq.Worker`; else no effect: stop the process with SIGTERM",
+    differs="with `taskqueue.rq.Worker` as in RQ, except that a killed job is not retried; else no effect: stop the "
+    "process with SIGTERM",
 )
 def shutdown(program: Program) -> object:
     for each in Worker.all(connection=program.redis):
