@@ -21,7 +21,6 @@ from taskqueue.shared.domain.task import ErrorInfo, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.worker import main as worker_main
 from taskqueue.worker.handlers.signals import TaskSuspended
-from taskqueue.worker.rq_jobs import rq_task
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 
@@ -159,6 +158,8 @@ class Lost:
 def test_a_lost_answer_is_no_failed_attempt_and_the_job_is_enqueued_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from taskqueue.worker.rq_jobs import rq_task  # here: it reads the environment when it is imported
+
     stored: list[Any] = []
     replay = SimpleNamespace(
         begin=lambda name: stored and SimpleNamespace(value=json.loads(json.dumps(stored[-1])), started_at=None),
