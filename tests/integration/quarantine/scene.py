@@ -93,7 +93,11 @@ class Scene:
         self.keys = keys_of(redis)
         self.as_part = connect(url)
         self.scripts = Scripts(self.as_part)
-        settings = Settings(housekeeper_recovery_grace=0, webhook_secrets=("whsec_" + "c2VjcmV0" * 4,))
+        settings = Settings(
+            housekeeper_recovery_grace=0,
+            housekeeper_distributed_execution_enabled=False,  # a lock keeps to the interval of its job
+            webhook_secrets=("whsec_" + "c2VjcmV0" * 4,),
+        )
         self.gateway = create_gateway(settings, connect(url))
         self.dashboard = create_dashboard(settings, connect(url), Users.load_or_exit(settings))
         self.keeper = build(settings, Scripts(connect(url))).runner
