@@ -17,7 +17,6 @@ import sysconfig
 import threading
 import tracemalloc
 import warnings
-from http.client import HTTPConnection
 from typing import Any, cast
 
 from taskqueue.worker.executors.process_state import Property
@@ -52,9 +51,7 @@ def properties() -> list[Property]:
         Property("tracing of memory", tracemalloc.is_tracing, lambda on: (tracemalloc.stop, tracemalloc.start)[on]()),
         Property("faulthandler", faulthandler.is_enabled, lambda on: (faulthandler.disable, faulthandler.enable)[on]()),
         Property("the encoding of sys.stdout or sys.stderr", _encodings, _restore_encodings),
-        Property(
-            "debuglevel", lambda: HTTPConnection.debuglevel, functools.partial(setattr, HTTPConnection, "debuglevel")
-        ),
+        *(_debug_level(sys.modules[name]) for name in ("http.client",) if name in sys.modules),
         Property("the template of decimal contexts", lambda: repr(decimal.DefaultContext)),
         _list("filters of warnings", cast("list[Any]", warnings.filters)),
         _list("sys.path", sys.path),
@@ -81,6 +78,15 @@ def seed_anew() -> None:
     """Seeds random numbers: a handler that seeds them must not make the tokens of the next one predictable."""
     random.seed()
     getattr(sys.modules.get("numpy.random"), "seed", int)()
+
+
+def _debug_level(http_client: Any) -> Property:
+    connection = http_client.HTTPConnection
+    return Property(
+        "the debug level of http.client",
+        lambda: connection.debuglevel,
+        functools.partial(setattr, connection, "debuglevel"),
+    )
 
 
 def _encodings() -> list[dict[str, Any]]:
