@@ -111,7 +111,7 @@ def test_the_compose_file_adds_a_confined_web_server_and_loads_the_app_in_the_wo
     gateway = services()["gateway"]["environment"]["GATEWAY_PORT"]
     assert web["environment"]["TASKQUEUE_URL"] == f"http://gateway:{gateway}"
     for part in (web, worker):
-        [mount] = part["volumes"]
+        [mount] = [each for each in part["volumes"] if each["type"] == "bind"]
         assert Path(mount["source"]) == FLASK
         assert (mount["target"], mount["read_only"]) == ("/app/examples/flask_app", True)
 

@@ -45,7 +45,9 @@ BUGS = {
     ),
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
     "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
-    "an ended task keeps its unique key": Bug("_prelude", "if t then release_unique(id, t.unique) end"),
+    "an ended task keeps its unique key": Bug(
+        "_prelude", "  release_unique(id, t.unique)\n  if state == 'failed'", "  if state == 'failed'"
+    ),
     "a unique key is taken back from another": Bug("_prelude", "redis.call('HSETNX', keys.UNIQUE", "redis.call('HSET', keys.UNIQUE"),
     "a tag outlives its task": Bug("_prelude", "redis.call('ZREM', keys.tasks_with_tag(tag), id)", "local _ = tag"),
     "a started task is still watched for its expiry": Bug("claim", "if t[EXPIRES_AT] then redis.call('ZREM', keys.DEADLINES, id) end"),

@@ -88,7 +88,7 @@ def test_adoption_leaves_records_and_other_queues_byte_for_byte_unchanged(store:
 
 
 def test_queues_are_adopted_in_their_order_and_within_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adopter, "MOST_ADOPTED", 3)
+    monkeypatch.setattr(adopter, "MOST_OF_SEVERAL", 3)
     mail = [queue(store.redis, "mail").enqueue(shop.add, 1, 1) for _ in range(2)]
     imports = [queue(store.redis).enqueue(shop.add, 1, 1) for _ in range(2)]
     adopting = adopter_on(store, imports="normal", mail="normal")

@@ -113,8 +113,9 @@ local function announce_lane(but)
   end
 end
 
--- RQ has the job of such a task in its own structures: its tools must not see the same job twice.
-local function is_rq_job(id) return redis.call('HGET', keys.rq_job(id), 'description') == 'taskqueue.rq-job' end
+-- RQ has the job of such a task in its own structures: its tools must not see the same job twice. A record of another type
+-- is none.
+local function is_rq_job(id) return redis.pcall('HGET', keys.rq_job(id), 'description') == 'taskqueue.rq-job' end
 
 -- Returns the keys of all lanes that held a task.
 local function listed_lanes()
