@@ -25,7 +25,7 @@ from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.worker.handlers import default_client
 from tests.integration.submission.conftest import TYPES, MakeQueue
 from tests.support.figures import judge_since
-from tests.support.harness import running_system
+from tests.support.harness import running_system, wait_until
 from tests.support.keys import keys
 from tests.support.relay import SpanForwarder
 
@@ -201,7 +201,7 @@ def test_event_loops_that_end_leave_no_threads_and_connections(
     before = used()
     for number in range(5):
         asyncio.run(submit(number))
-    assert all(now <= then for now, then in zip(used(), before, strict=True))
+    wait_until(lambda: all(now <= then for now, then in zip(used(), before, strict=True)), "all have ended")
     assert stored(redis_client) == 6
     [[queue]] = [clients.values() for clients in default_client._of_loop.values()]
     assert isinstance(queue, AsyncQueue)

@@ -8,6 +8,7 @@ import statistics
 import time
 from datetime import datetime
 
+import psutil
 import pytest
 
 from taskqueue.shared.domain.limit import read_limit
@@ -148,14 +149,24 @@ def _wait_for_starts(system: System, count: int) -> None:
 
 
 def _wait_for_end(system: System, worker_pid: int) -> None:
-    wait_until(lambda: not still_there(system, worker_pid), "its executors are gone")
+    killed_at = time.time()
+    wait_until(lambda: not still_there(system, worker_pid, killed_at), "its executors are gone")
 
 
-def still_there(system: System, worker_pid: int) -> bool:
+def is_alive(pid: int, killed_at: float) -> bool:
+    """Whether a process runs that is not a later one of the same number."""
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < killed_at
+    except psutil.NoSuchProcess:
+        return False
+
+
+def still_there(system: System, worker_pid: int, killed_at: float) -> bool:
     """Whether an executor of a dead worker still works; what it did not sign off itself is signed off here."""
     present = {text(each) for each in system.redis.smembers(f"{keys.prefix}taskqueue:measured:m:now")}
     of_victim = {each for each in present if each.startswith(f"{worker_pid}:")}
-    living = {each for each in of_victim if os.path.exists(f"/proc/{each.split(':')[1]}")}
+    living = {each for each in of_victim if is_alive(int(each.split(":")[1]), killed_at)}
     if of_victim - living:
         system.redis.srem(f"{keys.prefix}taskqueue:measured:m:now", *(of_victim - living))
     return bool(living)
