@@ -39,7 +39,7 @@ from taskqueue.shared.submission.values import (
     _callable_url,
     _expanded,
     _not_too_far,
-    check_queue,
+    refuse_two_queues,
 )
 
 B = TypeVar("B", bound=BaseModel)
@@ -183,7 +183,7 @@ class NewTaskBody(Body):
 
     @model_validator(mode="after")
     def _fit_together(self) -> NewTaskBody:
-        check_queue(self.queue, self.priority)
+        refuse_two_queues(self.queue, self.priority)
         if self.delay is not None and self.run_at is not None:
             raise ValueError("has both delay and run_at: send one of them")
         if self.max_retries is not None and self.retry is not None and self.retry.max_retries is not None:

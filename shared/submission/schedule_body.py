@@ -12,7 +12,7 @@ from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, Expires
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import RetryOverrides, WebhookBody
 from taskqueue.shared.submission.task_factory import webhook_of
-from taskqueue.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, check_queue
+from taskqueue.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
 
 
 def _cron(value: str) -> str:
@@ -76,7 +76,7 @@ class ScheduleBody(Body):
     def _one_of_two(self) -> ScheduleBody:
         if (self.cron is None) == (self.interval is None):
             raise ValueError("must have either cron or interval: send one of them")
-        check_queue(self.queue, self.priority)
+        refuse_two_queues(self.queue, self.priority)
         return self
 
 

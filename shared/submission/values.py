@@ -116,7 +116,7 @@ def _limit_key(value: str) -> str:
     return value
 
 
-def check_queue(queue: str | None, priority: str | None) -> None:
+def refuse_two_queues(queue: str | None, priority: str | None) -> None:
     """Raises ValueError for a task that names its queue twice."""
     if queue is not None and priority is not None:
         raise ValueError("has both queue and priority: send one of them")
