@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import settings
 
 from taskqueue.shared.errors import SettingsError
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from taskqueue.shared.stores.locks import RedisLock, RedisLocks
 from tests.support import harness, one_slot
 from tests.support.fork_server import ForkServers
 from tests.support.least_privilege import guarded_server, url_of_user
@@ -51,6 +53,26 @@ def fork_servers() -> Iterator[None]:
     yield
     if harness.fork_servers:
         harness.fork_servers.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_to_the_next_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends the renewing of locks that a test did not release, and takes back the time zone that Django sets."""
+    made, watch, zone, names = [], RedisLocks._watch, os.environ.get("TZ"), time.tzname
+
+    def note(self: RedisLocks, held: RedisLock) -> None:
+        made.append(self)
+        watch(self, held)
+
+    monkeypatch.setattr(RedisLocks, "_watch", note)
+    yield
+    for each in made:
+        each.stop()
+    if (os.environ.get("TZ"), time.tzname) != (zone, names):
+        os.environ.pop("TZ", None)
+        if zone is not None:
+            os.environ["TZ"] = zone
+        time.tzset()
 
 
 @pytest.fixture(scope="session")

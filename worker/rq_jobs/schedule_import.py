@@ -18,6 +18,8 @@ from taskqueue.shared.stores.task_types import TaskTypes
 from taskqueue.shared.submission.type_cache import TypeCache
 from taskqueue.worker.rq_jobs.allowed import Allowed, inflated
 
+ZONE_HINT = "set TZ to the zone of its program, such as Europe/Berlin"
+
 
 def main(yes: bool) -> int:
     """Prints what becomes of each entry; returns 1 when some cannot become a schedule."""
@@ -47,7 +49,8 @@ def _schedule(job: str, record: Mapping[bytes, bytes], at: datetime, types: Type
     name, instance, args, kwargs = values.serializer_of(data).loads(data)
     meta: Any = values.serializer_of(record[b"meta"]).loads(record[b"meta"]) if record.get(b"meta") else {}
     cron, interval = meta.get("cron_string"), meta.get("interval")
-    zone = os.environ.get("TZ", "") if cron and meta.get("use_local_timezone") else "UTC"
+    # Its crontabs are in the zone of its own process, whatever use_local_timezone says: get_next_scheduled_time.
+    zone = os.environ.get("TZ") or ("" if meta.get("use_local_timezone") else "UTC")
     others = (b"success_callback_name", b"failure_callback_name", b"dependency_ids")
     found = {
         "it has callbacks or dependencies": any(record.get(each, b"[]") not in (b"", b"[]") for each in others),
@@ -55,7 +58,7 @@ def _schedule(job: str, record: Mapping[bytes, bytes], at: datetime, types: Type
         f"it names the queue class {meta.get('queue_class_name')}": meta.get("queue_class_name"),
         "it runs once": not cron and not interval,
         "its repetitions end": meta.get("repeat"),
-        "it is in local time: set TZ to the zone of its program, such as Europe/Berlin": not zone,
+        f"it is in local time: {ZONE_HINT}": cron and not zone,
     }
     if reasons := "; ".join(reason for reason, given in found.items() if given):
         raise ValueError(f"{reasons}. It stays, and a housekeeper with RQ_QUEUES runs it")
@@ -69,9 +72,9 @@ def _schedule(job: str, record: Mapping[bytes, bytes], at: datetime, types: Type
         queue=types.queue_of(kind) or settings.default_priority,
         cron=cron,
         interval=int(interval) if interval else None,
-        timezone=zone,
+        timezone=zone if cron else "UTC",
         timeout=float(record.get(b"timeout") or 0) or None,
     )
     if cron and (ours := following(schedule, at - timedelta(seconds=1))) != at:
-        raise ValueError(f"{cron} means {ours} here, and {at} in rq-scheduler")
+        raise ValueError(f"{cron} ({zone}) means {ours} here, and {at} in rq-scheduler: {ZONE_HINT}")
     return schedule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -29,7 +30,8 @@ Run = Callable[..., str]
 def run(store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command; returns what it printed."""
     monkeypatch.setenv("REDIS_URL", redis_url)
-    monkeypatch.delenv("TZ", raising=False)
+    _set_zone(monkeypatch, "UTC")
+    monkeypatch.delenv("TZ")
     only_ours = {"properties": {"func": {"pattern": f"^{SHOP}"}, "queue": {"enum": ["imports"]}}}
     TaskTypes(store.redis).publish([TaskType(name="rq", schema=only_ours), TaskType(name=f"{SHOP}.double", schema={})])
 
@@ -38,6 +40,11 @@ def run(store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: p
         return capsys.readouterr().out
 
     return run
+
+
+def _set_zone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TZ", name)
+    time.tzset()
 
 
 def scheduler(store: Store, queue: str = "imports") -> Any:
@@ -69,6 +76,24 @@ def test_entries_become_schedules_with_their_next_time(store: Store, run: Run) -
     assert json.loads(often.schedule.data) == call
     assert (nightly.schedule.cron, nightly.schedule.type) == ("0 3 * * *", f"{SHOP}.double")
     assert run(yes=True) == ""
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_crontab_is_in_the_zone_of_its_program(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    _set_zone(monkeypatch, "Asia/Tokyo")
+    scheduler(store).cron("0 3 * * *", shop.add, id="nightly", use_local_timezone=local)
+    assert "nightly: imported" in run(yes=True)
+    assert ScheduleStore(store.scripts).get("nightly").schedule.timezone == "Asia/Tokyo"
+
+
+def test_a_crontab_of_another_zone_stays(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_zone(monkeypatch, "Asia/Tokyo")
+    scheduler(store).cron("0 3 * * *", shop.add)
+    monkeypatch.setenv("TZ", "UTC")
+    assert "set TZ to the zone of its program" in run(yes=True, status=1)
+    assert len(entries(store)) == 1
 
 
 def test_an_entry_that_a_program_creates_again_is_removed(store: Store, run: Run) -> None:
