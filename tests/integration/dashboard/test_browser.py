@@ -202,6 +202,22 @@ def test_a_schedule_is_made_with_a_form(site: Site, size: tuple[int, int]) -> No
     page.get_by_text("Runs process every 7200 s").wait_for()
 
 
+def test_what_is_typed_before_the_scripts_are_there_is_previewed(site: Site) -> None:
+    site.system.start_worker(WORKER_EXECUTORS="2")
+    page = site.open("/schedules/+new?type=process")
+    held: list[Any] = []
+    typed = False
+    page.route("**/*.js*", lambda route: route.continue_() if typed else held.append(route))
+    page.reload(wait_until="commit")
+    page.get_by_label("Interval").fill("one hour")
+    page.locator("body[data-refresh]").wait_for()  # answers to its questions are also what hands over the requests
+    assert held
+    typed = True
+    for script in held:
+        script.continue_()
+    page.locator("#times").get_by_text("must be a whole number").wait_for()
+
+
 def _is_in_sight(page: Page, selector: str) -> bool:
     inside = "box => box.top >= 0 && box.top < innerHeight && box.left >= 0 && box.right <= innerWidth"
     return bool(page.evaluate(f"({inside})(document.querySelector('{selector}').getBoundingClientRect())"))
