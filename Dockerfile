@@ -59,7 +59,7 @@ ENV PATH=/opt/venv/bin:$PATH \
 WORKDIR /app
 USER 10001:10001
 # Gateway; dashboard; metrics and health of worker, housekeeper and relay.
-EXPOSE 5000 5001 9100 9101 9102
+EXPOSE 5000 5001 5080 9100 9101 9102
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
   CMD ["python", "-S", "-m", "taskqueue.shared.http.healthcheck", "5000", "5001", "9100", "9101", "9102"]
 CMD ["taskqueue", "gateway"]

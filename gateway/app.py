@@ -236,7 +236,7 @@ def _add_routes(
         HealthRoutes(
             settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required
         ),
-        MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources)),
+        MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources), settings.gateway_public_port),
     )
     guards = Guards(
         limits=_limits(settings),

@@ -59,13 +59,15 @@ def serve(settings: Settings) -> None:
     if not keyring.required:
         remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
         require_authentication(settings, missing="API keys", remedy=remedy)
-    listener = bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")
+    listeners = [bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")]
+    if port := settings.gateway_public_port:
+        listeners.append(bind.listen(settings.bind_host, port, "gateway", "GATEWAY_PUBLIC_PORT"))
     for each in settings.partitions.values():
         exit_if_unusable(each.store_url)
     folder = _metrics_folder()
-    gateway, first = Gateway(settings, listener, folder), os.getpid()
+    gateway, first = Gateway(settings, folder, *listeners), os.getpid()
     try:
-        address = f"http://{bind.shown(settings.bind_host, listener)}"
+        address = f"http://{bind.shown(settings.bind_host, listeners[0])}"
         keys = "required" if keyring.required else "none: any client that reaches this address has full access"
         log.info("listening", extra={"address": address, "processes": processes(settings), "api_keys": keys})
         gateway.run()
@@ -90,10 +92,10 @@ def processes(settings: Settings) -> int:
 class Gateway(Served):
     """The gateway as gunicorn runs it."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, metrics_folder: str) -> None:
+    def __init__(self, settings: Settings, metrics_folder: str, *listeners: socket.socket) -> None:
         self.metrics_folder = metrics_folder
         self.started_at = time.time()
-        super().__init__(settings, listener)
+        super().__init__(settings, *listeners)
 
     def load_config(self) -> None:
         self.configure(

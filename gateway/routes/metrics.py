@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from flask import request
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from taskqueue.gateway import schemas
 from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.metrics_federation import MetricsFederation
+from taskqueue.shared.submission import refusals
+from taskqueue.shared.submission.refusals import Refusal
 
 
 class MetricsRoutes:
     """The metrics of this gateway and of the parts in METRICS_SOURCES."""
 
-    def __init__(self, metrics: Metrics, metrics_federation: MetricsFederation) -> None:
+    def __init__(self, metrics: Metrics, metrics_federation: MetricsFederation, public_port: int) -> None:
         self.metrics = metrics
         self.metrics_federation = metrics_federation
+        self.public_port = public_port
 
     @endpoint(
         "GET",
@@ -25,9 +29,12 @@ class MetricsRoutes:
         scope=None,
         query=schemas.MetricsQuery,
         answers={200: Answer(description="Metrics in the text format of Prometheus.", media_type=CONTENT_TYPE_LATEST)},
+        problems=(refusals.NOT_FOUND,),
         store=False,
     )
     def metrics_page(self, query: schemas.MetricsQuery) -> Reply:
         """Returns the metrics of this gateway and of the parts in METRICS_SOURCES."""
+        if self.public_port and request.environ["SERVER_PORT"] == str(self.public_port):
+            raise Refusal(refusals.NOT_FOUND, "GATEWAY_PUBLIC_PORT has no metrics: use GATEWAY_PORT")
         others = self.metrics_federation.collect(self.metrics.names) if query.parts == "all" else b""
         return Reply(content=self.metrics.render() + others, media_type=CONTENT_TYPE_LATEST)

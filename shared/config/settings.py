@@ -187,6 +187,9 @@ class Settings(BaseModel):
         "personal_keys.per_user", 10, "Maximum personal API keys of one user at a time.", ge=1, le=100
     )
     gateway_port: Port = _at("gateway.port", 8000, "Port of the REST API.")
+    gateway_public_port: Port = _at(
+        "gateway.public_port", 0, "A further port of the REST API without /metrics, for a load balancer; 0: none."
+    )
     gateway_processes: int = _at(
         "gateway.processes", 0, "Processes of a gateway; 0: one per processor, at most four.", ge=0, le=64
     )

@@ -29,17 +29,17 @@ def require_authentication(settings: Settings, *, missing: str, remedy: str) -> 
 
 
 class Served(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """An app for gunicorn, on a port that is already bound."""
+    """An app for gunicorn, on ports that are already bound."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, *listeners: socket.socket) -> None:
         self.settings = settings
-        self.listener = listener
+        self.listeners = listeners
         super().__init__()
 
     def configure(self, **options: Any) -> None:
         """Sets the options of gunicorn: the shared ones and those given."""
         ours = {
-            "bind": f"fd://{self.listener.fileno()}",
+            "bind": [f"fd://{each.fileno()}" for each in self.listeners],
             "logger_class": QuietLogger,
             "worker_tmp_dir": memory_folder(),
             "control_socket_disable": True,

@@ -62,8 +62,11 @@ class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-        server = self.server = self.server_class(self.wsgi, self.sockets[0].sock, self.cfg.threads)
+        first, *others = (each.sock for each in self.sockets)
+        server = self.server = self.server_class(self.wsgi, first, self.cfg.threads)
         server.idle_seconds = self.app.settings.keep_alive_timeout
+        for each in others:
+            server.listen_also(each)
         while self.alive and self.is_parent_alive():
             server.turn(1.0)
             self.notify()
@@ -215,7 +218,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
     """Maximum bytes of requests that are not answered and responses that are not read, all connections together."""
     draining = False
 
-    def __init__(self, app: Any, listener: socket.socket, threads: int) -> None:
+    def __init__(self, app: Any, listener: socket.socket, threads: int, **shared: Any) -> None:
         max_body = app.config["MAX_CONTENT_LENGTH"]
         adj = Adjustments(
             sockets=[listener],
@@ -238,7 +241,14 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
         )
         address = (listener.family, listener.type, listener.proto, listener.getsockname())
         self._next_maintenance = 0.0
-        super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False)
+        self.others: list[Server] = []
+        super().__init__(app, _sock=listener, adj=adj, sockinfo=address, bind_socket=False, **shared)
+
+    def listen_also(self, listener: socket.socket) -> None:
+        """Serves a further listener in the same loop, with the same threads and limits."""
+        other = type(self)(self.application, listener, self.adj.threads, map=self._map, dispatcher=self.task_dispatcher)
+        other.active_channels = self.active_channels
+        self.others.append(other)
 
     def turn(self, timeout: float) -> None:
         """Runs one iteration of the loop; waits at most `timeout` seconds for an event."""
@@ -275,19 +285,24 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress has no types
 
     def serve_until(self, end: float) -> None:
         """Serves until a time and closes each connection after its next response."""
-        self.draining = True
+        self._begin_to_drain()
         while (left := end - time.monotonic()) > 0:
             self.turn(min(left, 1.0))
 
     def drain(self, seconds: float) -> None:
         """Stops accepting, then waits at most `seconds` for requests; for incomplete ones, HALF_SENT_SECONDS."""
-        self.draining = True
-        self.del_channel(self._map)
-        self.socket.close()
+        self._begin_to_drain()
+        for each in (self, *self.others):
+            each.del_channel(self._map)
+            each.socket.close()
         begun = time.monotonic()
         while (waited := time.monotonic() - begun) < seconds and self.unfinished(waited < HALF_SENT_SECONDS):
             self.turn(0.05)
         self.task_dispatcher.shutdown(timeout=1)
+
+    def _begin_to_drain(self) -> None:
+        for each in (self, *self.others):
+            each.draining = True
 
     def unfinished(self, wait_for_half_sent: bool) -> bool:
         """Returns whether a request is being answered, or is incomplete and waited for."""

@@ -249,13 +249,13 @@ def test_commands_and_ports_are_those_of_the_code(workload: Workload) -> None:
     assert workload.container["command"] == ["taskqueue", workload.name]
     assert workload.name in COMMANDS
     settings = load(workload.environment())
-    port = {
-        "gateway": settings.gateway_port,
-        "dashboard": settings.dashboard_port,
-        "worker": settings.worker_metrics_port,
-        "housekeeper": settings.housekeeper_metrics_port,
+    ports = {
+        "gateway": [settings.gateway_port, settings.gateway_public_port],
+        "dashboard": [settings.dashboard_port],
+        "worker": [settings.worker_metrics_port],
+        "housekeeper": [settings.housekeeper_metrics_port],
     }[workload.name]
-    assert list(workload.ports.values()) == [port]
+    assert list(workload.ports.values()) == ports
     assert settings.bind_host == "0.0.0.0"
     assert settings.store_url == "redis://:made-up-as-the-cluster-would@redis:6379/0"
     assert settings.log_format == "json"

@@ -167,11 +167,11 @@ def test_a_load_balancer_leads_to_the_gateways_and_lets_in_whom_it_names(
     path = rendered("load-balancer", tmp_path_factory)
     service = of_kind("Service", path)["gateway-public"]["spec"]
     assert service["selector"] == {NAME: "gateway"}
-    assert service["ports"][0]["targetPort"] in workloads(path)["gateway"].ports
+    assert service["ports"][0]["targetPort"] == "public"
     policy = of_kind("NetworkPolicy", path)["gateway-public"]["spec"]
     let_in = {peer["ipBlock"]["cidr"] for peer in policy["ingress"][0]["from"]}
     assert set(service["loadBalancerSourceRanges"]) <= let_in
-    assert policy["ingress"][0]["ports"][0]["port"] == workloads(path)["gateway"].ports["http"]
+    assert policy["ingress"][0]["ports"][0]["port"] == workloads(path)["gateway"].ports["public"]
 
 
 @KUBECTL

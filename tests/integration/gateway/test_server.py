@@ -104,6 +104,24 @@ def status_of(raw: bytes) -> int:
     return int(raw.split(b" ", 2)[1])
 
 
+def test_the_public_port_has_all_but_the_metrics(system: System, redis_client: Redis) -> None:
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    inside = start(system, GATEWAY_PUBLIC_PORT=str(port := free_port()))
+    public = Running(inside.process, port)
+    assert b"process_start_time_seconds" in inside.ask("GET", "/metrics")[2]
+    for path in ("/metrics", "/metrics?parts=gateway", "//metrics", "/%6detrics"):
+        status, _, body = public.ask("GET", path, Host=f"localhost:{inside.port}", **{"X-Forwarded-Port": "1"})
+        assert (status, b"process_start_time_seconds" in body) == (404, False)
+    assert public.ask("POST", "/tasks", NEW)[0] == 202
+    with public.connect() as slow:
+        slow.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(NEW))
+        inside.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: refuses(public), "it accepts nothing more")
+        slow.sendall(NEW)
+        assert status_of(slow.recv(1000)) == 202
+    assert inside.process.wait(30) == 0
+
+
 def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "taskqueue", "gateway"],

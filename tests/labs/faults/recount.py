@@ -27,7 +27,7 @@ STAYS = (
     keys.LIMITS,
     keys.LIMITS_DECLARED, keys.batch("*"), keys.batch_items("*"), keys.BATCHES,
     keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.WAKEUP, keys.PARKED_CLAIMS,
-    keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED, keys.PRESENCE, keys.ADOPTED_LANES,
+    keys.WORKERS, keys.LOST_WORKERS, keys.REASSIGNED, keys.PRESENCE, keys.LOST_LOCKS, keys.ADOPTED_LANES,
     keys.RECOVERY_CURSOR, keys.REAPER, keys.AUDIT, keys.DASHBOARD_SECRET, keys.LOCK_FENCES, keys.foreign("*"),
     keys.TYPE_SETS, keys.type_set("*"), keys.TYPE_VERSIONS, keys.TYPES_OF, keys.CONCURRENT_TYPES,
 )  # fmt: skip
