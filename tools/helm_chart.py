@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE, CHART = ROOT / "k8s" / "deployment.yaml", ROOT / "k8s" / "chart"
 HEADER = "{{- /* Made by `python -m tools.helm_chart` of k8s/deployment.yaml: change that. */ -}}\n"
 OURS = ("gateway", "worker", "housekeeper", "dashboard")
-OPTIONAL = ("redis", "prometheus", "jaeger")
+OPTIONAL = ("redis", "prometheus", "jaeger", "credentials")
+BALANCED = "-load-balancer"
 _HASH = re.compile(r"-[0-9a-z]{10}$")
 _MARK = re.compile(r"^( *)(- )?(?:([\w.-]+): )?'?<<(\d+)>>'?$", re.MULTILINE)
 
@@ -49,11 +50,16 @@ class Template:
         """Marks a mapping or list."""
         return self.mark("{{- toYaml .Values.PATH | nindent INDENT }}".replace("PATH", path))
 
-    def optional(self, path: str) -> str:
-        """Marks a field that is left out while its value is empty."""
-        return self.mark(
-            "{{- with .Values.PATH }}\nKEY:{{- toYaml . | nindent INDENT }}\n{{- end }}".replace("PATH", path)
-        )
+    def optional(self, path: str, otherwise: Any = None) -> str:
+        """Marks a field that is left out, or is as in the manifests, while its value is empty."""
+        text = "{{- with .Values.PATH }}\nKEY:{{- toYaml . | nindent INDENT }}\n".replace("PATH", path)
+        if otherwise:
+            text += "{{- else }}\n" + yaml.safe_dump({"KEY": otherwise})
+        return self.mark(text + "{{- end }}")
+
+    def balanced(self, text: str) -> str:
+        """Marks a field that only services with a load balancer have."""
+        return self.mark(f"{{{{- if .Values.loadBalancers.enabled }}}}\nKEY: {text}\n{{{{- end }}}}")
 
     def number(self, path: str) -> str:
         """Marks a number that is left out while it is null; 0 is one."""
@@ -78,6 +84,8 @@ class Template:
         wanted = [f".Values.{self.name}.enabled"] if self.name in OPTIONAL else []
         if self.kind == "NetworkPolicy":
             wanted.append(".Values.networkPolicies.enabled")
+            if self.name.endswith(BALANCED):
+                wanted.append(".Values.loadBalancers.enabled")
         elif self.kind == "HorizontalPodAutoscaler":
             wanted.append(f".Values.{self.name}.autoscaling.enabled")
         elif self.kind == "PriorityClass":
@@ -100,7 +108,7 @@ def templates(manifests: list[Manifest]) -> dict[str, str]:
         home = (
             "network-policies"
             if template.name in ("default-deny", "dns")
-            else template.name.removeprefix("task-queue-")
+            else template.name.removeprefix("task-queue-").removesuffix(BALANCED)
         )
         path = f"templates/{home}.yaml"
         before = files[path] + "---\n" if path in files else HEADER
@@ -159,25 +167,33 @@ def _workload(template: Template) -> None:
     )
     container["imagePullPolicy"] = template.value("imagePullPolicy")
     for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity"):
-        pod[field] = template.optional(field)
-    pod["terminationGracePeriodSeconds"] = template.value(f"{name}.terminationGracePeriodSeconds")
-    for claim in spec.get("volumeClaimTemplates", []):
-        claim["spec"]["resources"]["requests"]["storage"] = template.value(f"{name}.storage.size")
-        claim["spec"]["storageClassName"] = template.optional(f"{name}.storage.className")
+        pod[field] = template.optional(field, pod.get(field))
+    if "terminationGracePeriodSeconds" in pod:
+        pod["terminationGracePeriodSeconds"] = template.value(f"{name}.terminationGracePeriodSeconds")
     if "priorityClassName" in pod:
         pod["priorityClassName"] = template.value("redis.priorityClass.name")
-    for volume in pod.get("volumes", []):
-        if "configMap" in volume:
-            volume["configMap"]["name"] = template.mark(_generated(name))
+    _volumes(template, spec)
     _replicas(template, spec)
     if name in OURS:
         _part(template, pod, container)
     elif name == "redis":
         _secret(template, container["env"])
+    elif name == "credentials":
+        container["args"] = [template.mark("- {{ .Values.secret }}")]
+
+
+def _volumes(template: Template, spec: Manifest) -> None:
+    name = template.name
+    for claim in spec.get("volumeClaimTemplates", []):
+        claim["spec"]["resources"]["requests"]["storage"] = template.value(f"{name}.storage.size")
+        claim["spec"]["storageClassName"] = template.optional(f"{name}.storage.className")
+    for volume in spec["template"]["spec"].get("volumes", []):
+        if "configMap" in volume:
+            volume["configMap"]["name"] = template.mark(_generated(name))
 
 
 def _image(name: str) -> str:
-    return "image" if name in OURS else f"{name}.image"
+    return "image" if name in (*OURS, "credentials") else f"{name}.image"
 
 
 def _replicas(template: Template, spec: Manifest) -> None:
@@ -209,12 +225,41 @@ def _secret(template: Template, variables: list[Manifest]) -> None:
             variable["valueFrom"]["secretKeyRef"]["name"] = template.value("secret")
 
 
+def _service(template: Template) -> None:
+    spec = template.manifest["spec"]
+    if spec.get("type") != "LoadBalancer":
+        return
+    spec["type"] = template.mark('{{ ternary "LoadBalancer" "ClusterIP" .Values.loadBalancers.enabled }}')
+    for field in ("allocateLoadBalancerNodePorts", "externalTrafficPolicy"):
+        spec[field] = template.balanced("{{ .Values.loadBalancers.FIELD }}".replace("FIELD", field))
+    block = "{{- toYaml .Values.loadBalancers.PATH | nindent INDENT }}"
+    spec["loadBalancerSourceRanges"] = template.balanced(block.replace("PATH", "sourceRanges"))
+    template.manifest["metadata"]["annotations"] = template.balanced(block.replace("PATH", "annotations"))
+
+
+def _network_policy(template: Template) -> None:
+    if template.name.endswith(BALANCED):
+        [rule] = template.manifest["spec"]["ingress"]
+        text = "{{- range .Values.loadBalancers.sourceRanges }}\n- ipBlock:\n    cidr: {{ . }}\n{{- end }}"
+        rule["from"] = [template.mark(text)]
+
+
+def _role(template: Template) -> None:
+    for rule in template.manifest["rules"]:
+        if "resourceNames" in rule:
+            rule["resourceNames"] = [template.mark("- {{ .Values.secret }}")]
+
+
 CHANGES: dict[str, Callable[[Template], None]] = {
     "ConfigMap": _config_map,
     "PriorityClass": _priority_class,
     "HorizontalPodAutoscaler": _autoscaler,
     "Deployment": _workload,
     "StatefulSet": _workload,
+    "Job": _workload,
+    "Service": _service,
+    "NetworkPolicy": _network_policy,
+    "Role": _role,
 }
 """What a value may change, by kind of object."""
 

@@ -67,9 +67,13 @@ class Cluster:
         return found
 
     def pods(self, part: str = "") -> list[dict[str, Any]]:
-        """Returns the pods of a part, or all, that are not being deleted."""
+        """Returns the pods of a part, or all, that have not ended and are not being deleted."""
         selector = f"app.kubernetes.io/name={part}" if part else ""
-        return [each for each in self.objects("pods", "-l", selector) if "deletionTimestamp" not in each["metadata"]]
+        return [
+            each
+            for each in self.objects("pods", "-l", selector)
+            if "deletionTimestamp" not in each["metadata"] and each["status"].get("phase") != "Succeeded"
+        ]
 
     def ready(self, part: str = "") -> list[str]:
         """Returns the names of the pods that are ready."""
@@ -96,12 +100,6 @@ def is_ready(pod: dict[str, Any]) -> bool:
     """Returns whether a pod gets requests."""
     conditions = pod["status"].get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def waits_for(pod: dict[str, Any]) -> str:
-    """Returns the reason for which the containers of a pod have not begun."""
-    states = [each["state"].get("waiting", {}) for each in pod["status"].get("containerStatuses", [])]
-    return " ".join(f"{each.get('reason', '')} {each.get('message', '')}" for each in states)
 
 
 def run(command: Sequence[str], seconds: float, given: str, folder: Path) -> str:

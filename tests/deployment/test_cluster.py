@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from taskqueue.shared.stores.api_keys import Scope, new_key
 from tests.deployment import cluster
 from tests.deployment.cluster import CLIENTS, Cluster, Load, documented
 from tests.deployment.manifests import of_kind, workloads
-from tests.deployment.verify_kubernetes import BACKUP, GUIDE, HERE, WITH_HANDLERS, api_key
+from tests.deployment.verify_kubernetes import BACKUP, GUIDE, HERE, WITH_HANDLERS, shown_entries
 from tests.support.harness import ROOT
 
 
@@ -20,6 +20,7 @@ from tests.support.harness import ROOT
     [
         (GUIDE, "docker build"),
         (GUIDE, "kubectl create secret generic task-queue --namespace"),
+        (GUIDE, "data.api-key}"),
         (GUIDE, "taskqueue doctor"),
         (GUIDE, "port-forward -n task-queue svc/gateway"),
         (GUIDE, "kubectl delete namespace task-queue"),
@@ -45,9 +46,11 @@ def test_a_manifest_passes_the_filter_and_an_image_is_loaded_by_the_command_that
     assert Cluster(tmp_path).shell(block) == "apply -f - policy/v1beta1\nloaded taskqueue:0.1.0"
 
 
-def test_the_key_is_found_in_what_is_printed() -> None:
-    _, text = new_key("shop", [Scope.SUBMIT], None, None)
-    assert api_key(f"{text}\nsecret/task-queue created\n") == text
+def test_two_commands_show_what_people_read_of_the_secret() -> None:
+    assert [re.findall(r"data\.([\w-]+)", command) for command in shown_entries()] == [
+        ["dashboard-password"],
+        ["api-key"],
+    ]
 
 
 def test_ids_counts_and_noise_of_the_client_are_told_apart() -> None:

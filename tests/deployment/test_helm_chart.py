@@ -127,6 +127,23 @@ def test_with_sentinel_servers_and_sentinels_have_their_passwords(tmp_path: Path
         assert {"REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"} <= names
 
 
+def test_without_load_balancers_and_credentials_nothing_of_them_is_left(tmp_path: Path) -> None:
+    path = rendered(tmp_path, "loadBalancers.enabled=false", "credentials.enabled=false")
+    for service in of_kind("Service", path).values():
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+        assert not service["spec"].keys() & {"loadBalancerSourceRanges", "externalTrafficPolicy"}
+    assert not of_kind("Job", path)
+    assert of_kind("Role", path).keys() == {"prometheus"}
+    assert not [name for name in of_kind("NetworkPolicy", path) if "load-balancer" in name or name == "credentials"]
+
+
+def test_a_secret_of_another_name_is_the_one_that_the_job_may_create(tmp_path: Path) -> None:
+    path = rendered(tmp_path, "secret=shop", "affinity.nodeAffinity.x=y")
+    assert of_kind("Job", path)["credentials"]["spec"]["template"]["spec"]["containers"][0]["args"] == ["shop"]
+    assert of_kind("Role", path)["credentials"]["rules"][0]["resourceNames"] == ["shop"]
+    assert workloads(path)["worker"].pod["affinity"] == {"nodeAffinity": {"x": "y"}}
+
+
 def test_an_upgrade_keeps_the_number_of_workers_unless_a_value_says_it(tmp_path: Path) -> None:
     assert "replicas" not in workloads(rendered(folder(tmp_path, "a")))["worker"].manifest["spec"]
     none = rendered(folder(tmp_path, "b"), "worker.replicas=0")

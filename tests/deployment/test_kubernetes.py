@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from taskqueue.dashboard import serve as dashboard_server
 from taskqueue.gateway import serve as gateway_server
+from taskqueue.shared.cli import cluster_secret
 from taskqueue.shared.cli.parts import COMMANDS
 from taskqueue.shared.config.settings import Settings, load
 from tests.deployment.manifests import (
@@ -39,6 +41,7 @@ K8S_README = (K8S / "README.md").read_text()
 OLDEST, NEWEST = "1.27", "1.37"
 """Kubernetes versions; README.md names them too."""
 EVERYBODY = pytest.mark.parametrize("workload", workloads().values(), ids=list(workloads()))
+JOB = Workload("credentials", of_kind("Job")["credentials"])
 OUR_PARTS = pytest.mark.parametrize("workload", [workloads()[name] for name in OURS], ids=OURS)
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
@@ -117,7 +120,7 @@ def test_every_container_says_what_it_needs_and_what_it_may_take(workload: Workl
         assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""}), f"{volume['name']} may fill the node"
 
 
-@EVERYBODY
+@pytest.mark.parametrize("workload", [*workloads().values(), JOB], ids=[*workloads(), JOB.name])
 def test_every_pod_is_restricted(workload: Workload) -> None:
     pod, own = workload.pod["securityContext"], workload.container["securityContext"]
     assert pod["runAsNonRoot"] is True
@@ -137,8 +140,8 @@ def test_the_namespace_refuses_pods_that_are_not_restricted() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-@EVERYBODY
-def test_only_prometheus_gets_a_cluster_token(workload: Workload) -> None:
+@pytest.mark.parametrize("workload", [*workloads().values(), JOB], ids=[*workloads(), JOB.name])
+def test_only_prometheus_and_the_job_get_a_cluster_token(workload: Workload) -> None:
     assert workload.pod["automountServiceAccountToken"] is False
     account = of_kind("ServiceAccount")[workload.pod["serviceAccountName"]]
     assert account["metadata"]["name"] == workload.name
@@ -149,16 +152,28 @@ def test_only_prometheus_gets_a_cluster_token(workload: Workload) -> None:
         for source in volume.get("projected", {}).get("sources", [])
         if "serviceAccountToken" in source
     ]
-    assert [token["expirationSeconds"] for token in tokens] == ([3600] if workload.name == "prometheus" else [])
+    seconds = {"prometheus": [3600], "credentials": [600]}
+    assert [token["expirationSeconds"] for token in tokens] == seconds.get(workload.name, [])
 
 
-def test_prometheus_may_look_at_the_pods_of_its_namespace_and_nothing_else() -> None:
+@pytest.mark.parametrize(
+    ("account", "rule"),
+    [
+        ("prometheus", {"resources": ["pods"], "verbs": ["get", "list", "watch"]}),
+        (
+            "credentials",
+            {"resources": ["secrets"], "resourceNames": ["task-queue"], "verbs": ["get", "create", "patch"]},
+        ),
+    ],
+)
+def test_prometheus_may_look_at_pods_and_the_job_may_touch_one_secret(account: str, rule: Manifest) -> None:
     assert not of_kind("ClusterRole")
     assert not of_kind("ClusterRoleBinding")
-    [(_, role)] = of_kind("Role").items()
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    [(_, binding)] = of_kind("RoleBinding").items()
-    assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [("ServiceAccount", "prometheus")]
+    roles, bindings = of_kind("Role"), of_kind("RoleBinding")
+    assert roles.keys() == bindings.keys() == {"prometheus", "credentials"}
+    assert roles[account]["rules"] == [{"apiGroups": [""], **rule}]
+    assert bindings[account]["roleRef"]["name"] == account
+    assert [(each["kind"], each["name"]) for each in bindings[account]["subjects"]] == [("ServiceAccount", account)]
 
 
 @EVERYBODY
@@ -215,7 +230,15 @@ def test_the_doctor_asks_prometheus_from_where_it_is_let_through() -> None:
 
 
 def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
-    wanted = {
+    for text in (DOCUMENTS, K8S_README):
+        command = re.search(r"kubectl create secret generic task-queue --namespace.*?\n```", text, re.DOTALL)
+        assert command
+        assert set(re.findall(r"--from-(?:literal|file)=([\w-]+)", command[0])) == wanted_entries() - SWITCHES
+    assert set(re.findall(r"--from-literal=([\w-]+)=", K8S_README)) >= SWITCHES
+
+
+def wanted_entries() -> set[str]:
+    return {
         variable["valueFrom"]["secretKeyRef"]["key"]
         for workload in workloads().values()
         for variable in workload.container.get("env", [])
@@ -226,11 +249,25 @@ def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None
         for volume in workload.pod.get("volumes", [])
         for item in volume.get("secret", {}).get("items", [])
     }
-    for text in (DOCUMENTS, K8S_README):
-        command = re.search(r"kubectl create secret generic task-queue --namespace.*?\n```", text, re.DOTALL)
-        assert command
-        assert set(re.findall(r"--from-(?:literal|file)=([\w-]+)", command[0])) == wanted - SWITCHES
-    assert set(re.findall(r"--from-literal=([\w-]+)=", K8S_README)) >= SWITCHES
+
+
+def test_the_job_creates_every_entry_that_the_parts_and_the_guide_name() -> None:
+    entries = cluster_secret.random_entries().keys()
+    assert wanted_entries() - SWITCHES <= entries
+    shown = set(
+        re.findall(r"kubectl get secret task-queue -n task-queue -o jsonpath='\{\.data\.([\w-]+)\}'", DOCUMENTS)
+    )
+    assert wanted_entries() - SWITCHES | shown == entries
+    assert JOB.container["command"] == ["python", "-m", cluster_secret.__name__]
+    assert JOB.container["args"] == of_kind("Role")["credentials"]["rules"][0]["resourceNames"] == ["task-queue"]
+    assert JOB.container["image"] == workloads()["gateway"].container["image"]
+
+
+def test_a_job_that_has_ended_is_removed_so_that_an_apply_may_change_it() -> None:
+    assert 60 <= JOB.manifest["spec"]["ttlSecondsAfterFinished"] <= 600
+    assert JOB.pod["restartPolicy"] == "OnFailure"
+    assert JOB.manifest["spec"]["backoffLimit"] >= 10, "the network may need a moment"
+    assert JOB.pod["enableServiceLinks"] is False
 
 
 # --- the code ---
@@ -274,9 +311,28 @@ def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
     }
     for name, service in of_kind("Service").items():
         assert service["spec"]["selector"] == {NAME: name}
-        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
         for port in service["spec"]["ports"]:
             assert workloads()[name].ports[port["targetPort"]] == port["port"]
+
+
+def test_gateway_and_dashboard_have_load_balancers_of_the_private_network_and_others_none() -> None:
+    services = of_kind("Service")
+    kinds = {name: each["spec"].get("type", "ClusterIP") for name, each in services.items()}
+    assert {name for name, kind in kinds.items() if kind != "ClusterIP"} == {"gateway", "dashboard"}
+    for name in ("gateway", "dashboard"):
+        spec, annotations = services[name]["spec"], services[name]["metadata"]["annotations"]
+        assert spec["type"] == "LoadBalancer"
+        assert {
+            "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal",
+            "networking.gke.io/load-balancer-type": "Internal",
+            "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
+        }.items() <= annotations.items()
+        assert spec["allocateLoadBalancerNodePorts"] is False, "nodes may have public addresses"
+        assert spec["externalTrafficPolicy"] == "Local", "the policy sees the address of the client"
+        ranges = spec["loadBalancerSourceRanges"]
+        assert all(ipaddress.ip_network(each).is_private for each in ranges)
+        [rule] = of_kind("NetworkPolicy")[f"{name}-load-balancer"]["spec"]["ingress"]
+        assert [peer["ipBlock"] for peer in rule["from"]] == [{"cidr": each} for each in ranges]
 
 
 def test_the_gateways_ask_every_worker_and_housekeeper_for_its_metrics() -> None:
@@ -351,6 +407,11 @@ def test_pods_are_spread_and_leave_a_few_at_a_time(workload: Workload) -> None:
     spread = {each["topologyKey"]: each for each in workload.pod["topologySpreadConstraints"]}
     assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
     assert all(each["labelSelector"]["matchLabels"] == {NAME: workload.name} for each in spread.values())
+    [apart] = workload.pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {NAME: workload.name}},
+    }
     budget = of_kind("PodDisruptionBudget")[workload.name]["spec"]
     assert budget["selector"]["matchLabels"] == {NAME: workload.name}
     scaler = of_kind("HorizontalPodAutoscaler").get(workload.name)
@@ -434,8 +495,8 @@ def test_what_is_kept_of_ended_tasks_fits_into_half_of_redis() -> None:
 
 
 def test_only_the_needed_connections_are_let_through() -> None:
-    pods = tuple(workloads())
-    port = {name: workloads()[name].ports for name in pods}
+    pods = (*workloads(), JOB.name)
+    port = {name: workloads()[name].ports for name in workloads()}
     meant = {(part, "redis", 6379) for part in OURS}
     meant |= {(part, "jaeger", port["jaeger"]["otlp-http"]) for part in tracing_parts()}
     meant |= {("prometheus", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
@@ -443,7 +504,8 @@ def test_only_the_needed_connections_are_let_through() -> None:
     meant |= {("gateway", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {("gateway", "prometheus", port["prometheus"]["http"])}  # for the doctor
     meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
-    meant |= {("prometheus", OUTSIDE, 443), ("prometheus", OUTSIDE, 6443)}  # the API server
+    meant |= {(OUTSIDE, part, port[part]["http"]) for part in ("gateway", "dashboard")}  # private addresses
+    meant |= {(pod, OUTSIDE, each) for pod in ("prometheus", JOB.name) for each in (443, 6443)}  # the API server
     meant |= {(pod, DNS, 53) for pod in pods}
     assert edges(of_kind("NetworkPolicy").values(), pods) == meant
 
@@ -456,5 +518,5 @@ def tracing_parts() -> set[str]:
 
 @pytest.mark.parametrize("direction", ["Ingress", "Egress"])
 def test_traffic_without_a_policy_is_denied_to_new_pods_too(direction: str) -> None:
-    pods = (*workloads(), "some-pod-of-tomorrow")
+    pods = (*workloads(), JOB.name, "some-pod-of-tomorrow")
     assert isolated(of_kind("NetworkPolicy").values(), pods, direction) == set(pods)

@@ -23,6 +23,7 @@ from tests.monitoring.promql import metrics_of
 from tests.support.documents import DOCUMENTS
 
 OVERLAYS = (
+    "cluster-ip",
     "external-services",
     "ingress",
     "ingress-monitoring",
@@ -172,6 +173,19 @@ def test_a_load_balancer_leads_to_the_gateways_and_lets_in_whom_it_names(
     let_in = {peer["ipBlock"]["cidr"] for peer in policy["ingress"][0]["from"]}
     assert set(service["loadBalancerSourceRanges"]) <= let_in
     assert policy["ingress"][0]["ports"][0]["port"] == workloads(path)["gateway"].ports["public"]
+
+
+@KUBECTL
+def test_without_load_balancers_services_and_policies_are_those_of_the_cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = rendered("cluster-ip", tmp_path_factory)
+    for service in of_kind("Service", path).values():
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
+        assert not service["spec"].keys() & {"loadBalancerSourceRanges", "externalTrafficPolicy"}
+        assert "annotations" not in service["metadata"]
+    gone = of_kind("NetworkPolicy").keys() - of_kind("NetworkPolicy", path).keys()
+    assert gone == {"gateway-load-balancer", "dashboard-load-balancer"}
 
 
 @KUBECTL

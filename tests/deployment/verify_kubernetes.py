@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 
 from taskqueue import Client
+from taskqueue.dashboard.auth.users import Users
 from taskqueue.shared.submission.options import new_task
 from tests.deployment.claims import claim
 from tests.deployment.cluster import (
@@ -32,14 +33,12 @@ from tests.deployment.cluster import (
     Load,
     documented,
     is_ready,
-    waits_for,
 )
 from tests.deployment.engine import CommandFailed
 from tests.deployment.manifests import OURS, workloads
 from tests.support.harness import ROOT, wait_until
 
 GUIDE, BACKUP = "docs/deploy/kubernetes.md", "docs/operate/backup.md"
-PASSWORD = "correct horse battery"
 TASKS = 2000
 LONGEST_REMOVAL = 60
 """Seconds that the namespace may take to go, on a node that has processors to spare."""
@@ -59,7 +58,6 @@ class Verification:
 
     def run(self) -> None:
         self.build()
-        self.without_a_secret()
         self.install()
         self.apply_twice()
         self.work()
@@ -87,25 +85,24 @@ class Verification:
             build = f"docker build -q -t {image} -f - tests/deployment\nkind load docker-image {image}"
             self.cluster.shell(build, given=dockerfile, folder=ROOT)
 
-    def without_a_secret(self) -> None:
-        with claim("without the secret every pod of ours waits, and says for what"):
-            self.cluster.shell(APPLY)
-            wait_until(lambda: self._waiting('secret "task-queue" not found'), "the pods wait for the secret", 120)
-        with claim("a secret without a password, or without keys, is named with the entry that it lacks"):
-            self.kubectl("create", "secret", "generic", "task-queue", "--from-literal=dashboard-users=x")
-            wait_until(lambda: self._waiting("redis-password"), "the pods wait for the password", 180)
-            wait_until(
-                lambda: "api-keys" in self.kubectl("describe", "pods", "-l", f"{NAME}=gateway"), "gateways wait", 180
-            )
-            self.kubectl("delete", "secret", "task-queue")
-
     def install(self) -> None:
-        secret = documented(GUIDE, "kubectl create secret generic task-queue --namespace").partition("make setup")[2]
-        with claim("with the secret of the documentation all pods become ready by themselves") as figures:
+        with claim("after one apply all pods become ready by themselves, with a secret of random entries") as figures:
             began = time.monotonic()
-            self.key = api_key(self.cluster.shell(secret.partition("\n")[2], given=PASSWORD + "\n"))
+            self.cluster.shell(APPLY)
             wait_until(self._all_ready, "every pod is ready", 400)
             figures.append(f"{len(self.cluster.ready())} pods, ready after {time.monotonic() - began:.0f} s")
+        with claim("the documentation's commands show the password of the dashboard and the key of the API"):
+            password, self.key = (self.cluster.shell(line) for line in shown_entries())
+            assert self.key.startswith("tq_")
+            users = self.cluster.shell(shown_entries()[0].replace("dashboard-password", "dashboard-users"))
+            assert Users([users]).check("admin", password)
+        with claim("the Job may create and change this secret only"):
+            for request, name, permitted in PERMISSIONS:
+                account = f"--as=system:serviceaccount:{NAMESPACE}:credentials"
+                said = self.cluster.shell(
+                    f"kubectl auth can-i -n {NAMESPACE} {request} secrets{name} {account} || true"
+                )
+                assert said.splitlines()[-1] == ("yes" if permitted else "no"), f"{request} {name}: {said}"
         with claim("the doctor finds no error") as figures:
             command = "kubectl exec -n task-queue deployment/gateway -- taskqueue doctor"
             assert command in documented(GUIDE, "taskqueue doctor")
@@ -115,10 +112,15 @@ class Verification:
             )
 
     def apply_twice(self) -> None:
-        with claim("two more applies change nothing") as figures:
+        with claim("three more applies, one of them after the end of the Job, change nothing") as figures:
+            secret = self.kubectl("get", "secret", "task-queue", "-o", "json")
             before = self._specifications()
             said = [line.split() for _ in range(2) for line in self.cluster.shell(APPLY).splitlines()]
+            self.kubectl("delete", "job", "credentials", "--ignore-not-found")  # as some minutes later
+            self.cluster.shell(APPLY)
+            self.kubectl("wait", "--for=condition=Complete", "job/credentials", "--timeout=120s")
             assert self._specifications() == before
+            assert self.kubectl("get", "secret", "task-queue", "-o", "json") == secret
             figures.append(f"{len(before)} objects and pods")
             touched = sorted({words[0] for words in said if words[-1] != "unchanged"})
             if touched:  # as kubectl of another version than the cluster's may say
@@ -270,11 +272,6 @@ class Verification:
 
     # --- how it is asked ---
 
-    def _waiting(self, reason: str) -> bool:
-        """Whether each pod of ours that starts a container waits for this reason; gateways wait for a volume."""
-        pods = [each for part in (*OURS, "redis") if part != "gateway" for each in self.cluster.pods(part)]
-        return len(pods) >= 7 and all(reason in waits_for(each) for each in pods)
-
     def _all_ready(self) -> bool:
         pods = self.cluster.pods()
         parts = Counter(each["metadata"]["labels"][NAME] for each in pods)
@@ -291,6 +288,7 @@ class Verification:
                 each.get("data"),
             )
             for each in self.cluster.objects(kinds)
+            if each.get("status", {}).get("phase") != "Succeeded"  # the pod of the Job
         }
 
     def _targets(self, prometheus: str) -> dict[str, int]:
@@ -415,10 +413,21 @@ WITH_HANDLERS: dict[str, Any] = {
 """What is laid over the workers, so that they have the task types of this verification."""
 
 
-def api_key(printed: str) -> str:
-    """Returns the key that `keys create` printed."""
-    [key] = set(re.findall(r"\btq_\S+", printed))
-    return str(key)
+PERMISSIONS = (
+    ("get", "/task-queue", True),
+    ("create", "", False),
+    ("list", "", False),
+    ("get", "/other", False),
+    ("patch", "/other", False),
+    ("delete", "/task-queue", False),
+    ("update", "/task-queue", False),
+)
+"""Requests for secrets, and whether the Job's service account may send them."""
+
+
+def shown_entries() -> list[str]:
+    """Returns the commands that show the password of the dashboard and the API key."""
+    return documented(GUIDE, "data.api-key}").splitlines()
 
 
 def left_behind(cluster: Cluster) -> list[str]:
