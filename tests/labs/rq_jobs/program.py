@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from datetime import UTC
 from typing import Any
 
 from rq import Callback, Queue
@@ -20,7 +21,7 @@ def kind_of(number: int) -> str:
     return KINDS[number % len(KINDS)]
 
 
-def note(what: str, number: int) -> None:
+def note(what: str, number: object) -> None:
     """Adds a line to the file of what happened, which outlives each process."""
     file = os.open(os.environ["RQ_LAB_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, f"{what} {number}\n".encode())
@@ -46,6 +47,14 @@ def current(number: int) -> int:
     job.meta["number"] = number
     job.save_meta()
     return number
+
+
+def of_entry(name: str) -> None:
+    """Notes when its job was enqueued: one that runs again after a kill was enqueued once."""
+    from rq import get_current_job
+
+    job: Any = get_current_job()
+    note("entry", f"{name} {job.enqueued_at.replace(tzinfo=UTC).timestamp()}")
 
 
 def failing(number: int) -> None:
