@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,9 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from redis.connection import Connection
 from rq_scheduler import Scheduler
 
 from taskqueue.shared.errors import ScheduleChanged
+from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.schema_version import FORMAT
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
@@ -156,3 +161,40 @@ def test_an_entry_stays_while_the_partition_drains(store: Store, run: Run) -> No
     assert "often: not imported" in run(yes=True, status=1)
     assert len(entries(store)) == 1
     assert not ScheduleStore(store.scripts).page(10).items
+
+
+def test_an_import_that_is_killed_leaves_each_entry_in_one_place(store: Store, run: Run) -> None:
+    program, schedules, names = scheduler(store), ScheduleStore(store.scripts), ["often-0", "often-1", "often-2"]
+
+    def create() -> None:
+        for name in names:
+            program.schedule(AT, shop.add, [1, 2], interval=600, id=name)
+
+    create()
+    done, left = 0, set[int]()
+    while _killed_after(done := done + 1):
+        stored = [each.schedule.name for each in schedules.page(10).items]
+        assert sorted([*stored, *map(text, entries(store))]) == names, f"killed after {done} answers of Redis"
+        left.add(len(entries(store)))
+        for name in stored:
+            schedules.delete(name)
+        create()
+    assert left == {0, 1, 2, 3}
+    assert not entries(store)
+
+
+def _killed_after(answers: int) -> bool:
+    """Runs the command in a process that is killed when it has so many answers of Redis; False if it has ended."""
+    if (pid := os.fork()) == 0:
+        read, count = Connection.read_response, itertools.count(1)
+
+        def read_or_die(*arguments: Any, **options: Any) -> Any:
+            answer = read(*arguments, **options)
+            if next(count) == answers:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Connection, "read_response", read_or_die)
+            os._exit(main(True))
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
