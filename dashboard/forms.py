@@ -95,7 +95,8 @@ def fields_of(schema: Mapping[str, Any], redaction: Redaction, data: Any = _MISS
         empty = Field(group=Group.DATA, key=name, label=name, required=name in required)
         found.append(_field(empty, _resolved(each, schema), given.get(name, _MISSING), redaction.hides(name, name)))
     rest = {name: value for name, value in given.items() if name not in properties}
-    if rest or root.get("additionalProperties", True) is not False:
+    more = root.get("additionalProperties", True)
+    if rest or not (more is False or (isinstance(more, Mapping) and more.get("not") == {})):
         about = {"description": "Further fields of the data, as a JSON object."}
         empty = Field(group=Group.REST, key="", label="Other fields")
         found.append(_field(empty, about, rest or _MISSING, False))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain.duration import in_units
 from taskqueue.shared.domain.sanitize import plain
+
+if TYPE_CHECKING:
+    from taskqueue.shared.domain.task import TaskDetail
 
 
 def clip(value: object, most: int = 120) -> str:
@@ -49,9 +53,22 @@ def pretty(value: Any) -> str:
     return plain(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def as_command(url: str, task_type: str, data: Any, queue: str) -> str:
+def options_of_copy(task: TaskDetail) -> dict[str, Any]:
+    """Returns the options of a copy of a task, without the tag of a schedule: that would count it as a run of it."""
+    found = {
+        "queue": task.summary.queue,
+        "tags": [each for each in task.summary.tags if not each.startswith("schedule:")],
+        "timeout": task.timeout and task.timeout.total_seconds(),
+        "retry": dict(task.retry),
+        "limit_key": task.limit_key,
+        "fair_key": task.fair_key,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def as_command(url: str, task_type: str, data: Any, options: Mapping[str, Any]) -> str:
     """Returns a shell command that submits the same task again, with the key in `TASKQUEUE_API_KEY` if it is set."""
-    body = json.dumps({"type": task_type, "data": data, "queue": queue})
+    body = json.dumps({"type": task_type, "data": data, **options})
     quoted = body.replace("'", "'\\''")
     key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'
     return f"curl -X POST {url}/tasks {key} -H 'Content-Type: application/json' -d '{quoted}'"

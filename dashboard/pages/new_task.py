@@ -13,6 +13,7 @@ from taskqueue.dashboard.auth.security import needs, person
 from taskqueue.dashboard.auth.users import Role
 from taskqueue.dashboard.context import changed, context, show
 from taskqueue.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, filled, options_of, read
+from taskqueue.dashboard.present import options_of_copy
 from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.task import TaskDetail, new_task_id
 from taskqueue.shared.errors import KeyBelongsToAnother, RequestInProgress
@@ -52,16 +53,8 @@ def form() -> str:
     task_type, source = request.args.get("type", "").strip()[:100], request.args.get("from", "").strip()[:200]
     if source:
         task = _read(source)
-        kept: dict[str, Any] = {
-            "queue": task.summary.queue,
-            "tags": _tags(task),
-            "timeout": task.timeout and task.timeout.total_seconds(),
-            "retry": dict(task.retry),
-            "limit_key": task.limit_key,
-            "fair_key": task.fair_key,
-        }
         fields = fields_of(_schema(task.summary.type), context.redaction, context.redaction.hide(task.data))
-        return _show(task.summary.type, [*fields, *options_of(OPTIONS, kept)], source)
+        return _show(task.summary.type, [*fields, *options_of(OPTIONS, options_of_copy(task))], source)
     if not task_type:
         names = context.stores.type_cache.names()
         return show("new_task.html", type="", names=names[:MOST], left_out=max(0, len(names) - MOST))
@@ -151,8 +144,3 @@ def _read(task_id: str) -> TaskDetail:
     if isinstance(found.data, PayloadReference) or len(json.dumps(found.data)) > LONGEST:
         abort(400, "the data of this task is too large for a form: download it and use taskqueue submit TYPE @FILE")
     return found
-
-
-def _tags(task: TaskDetail) -> list[str]:
-    """Returns its tags without that of a schedule, which would count the copy as a run of it."""
-    return [each for each in task.summary.tags if not each.startswith("schedule:")]

@@ -18,10 +18,10 @@ from taskqueue.dashboard.explain.graph import draw
 from taskqueue.dashboard.explain.status import RelatedTasks, explain
 from taskqueue.dashboard.explain.timeline import timeline
 from taskqueue.dashboard.forms import Field, Group, Mistakes, blamed, fields_of, filled, read
-from taskqueue.dashboard.present import as_command, pretty, size
+from taskqueue.dashboard.present import as_command, options_of_copy, pretty, size
 from taskqueue.shared.domain.payload import PayloadReference
 from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
-from taskqueue.shared.domain.task import TaskDetail, TaskState
+from taskqueue.shared.domain.task import INTERNAL_TYPES, TaskDetail, TaskState
 from taskqueue.shared.errors import BatchNotFound
 from taskqueue.shared.stores.dependencies import Relations
 from taskqueue.shared.stores.tasks import Reading
@@ -160,6 +160,7 @@ def _show(
         result=_text(found.result) if state is TaskState.COMPLETED else None,
         longest=LONGEST,
         command=_command(found),
+        editable=found.summary.type not in INTERNAL_TYPES,
         cause=reading.cause if state is TaskState.FAILED else None,
         edited=edited if edited is not None else "" if isinstance(found.data, PayloadReference) else data,
         problem=problem,
@@ -231,12 +232,12 @@ def _step_value(step: Step) -> str:
 
 
 def _command(found: TaskDetail) -> str | None:
-    """Returns a command that submits the same task again; None if it is too long for a terminal."""
-    if isinstance(found.data, PayloadReference):
+    """Returns a command that submits the same task again; None if the API refuses that, or a terminal its length."""
+    if isinstance(found.data, PayloadReference) or found.summary.type in INTERNAL_TYPES:
         return None
     data = context.redaction.hide(found.data)
     url = f"http://localhost:{context.settings.gateway_port}"
-    command = as_command(url, found.summary.type, data, found.summary.queue)
+    command = as_command(url, found.summary.type, data, options_of_copy(found))
     return command if len(command) <= LONGEST else None
 
 

@@ -253,7 +253,7 @@ def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, 
     ("environment", "header"), [({}, []), ({"TASKQUEUE_API_KEY": "a key"}, ["-HAuthorization: Bearer a key"])]
 )
 def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dict[str, str], header: list[str]) -> None:
-    command = as_command("http://localhost:8000", "echo", 1, "high")
+    command = as_command("http://localhost:8000", "echo", 1, {"queue": "high"})
     said = subprocess.run(
         ["sh", "-c", f"""curl() {{ printf '%s\\n' "$@"; }}; {command}"""],
         env=environment, capture_output=True, text=True, check=True,
