@@ -34,7 +34,8 @@ _FRESH = 1.0
 _SUMMED = frozenset(f"taskqueue_{name}" for name in ("executor_memory_bytes", "held_tasks", "slots", "busy_slots"))
 """Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
 _AGE = "taskqueue_housekeeping_last_success_age_seconds"
-_OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_")
+_RUNS = tuple(f"taskqueue_housekeeping_{name}" for name in ("runs", "skips", "failures", "items", "seconds"))
+_OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_", *_RUNS)
 """Families of a single housekeeper; they get the label `instance_id`, which merging would lose."""
 _INFO = re.compile(r'^taskqueue_housekeeper_info\{instance_id="([^"\\]*)"\}', re.MULTILINE)
 PREFIXES = (

@@ -32,16 +32,23 @@ class Taken(StrEnum):
 class Lock:
     """What is locked, and for how long.
 
-    `at_most` is its life without a renewal: the cost of a dead holder. `at_least` is its cooldown: how long it stays
-    taken even when its holder is done sooner, so that three instances do not do every second's work three times a
-    second. `wait` is how long to try; 0 means that a run is skipped.
+    `at_most` is its life without a renewal: the cost of a dead holder. `silence`, if given, is the shorter time without
+    a renewal after which another instance may take it; until one does, a slow holder keeps it. `at_least` is its
+    cooldown: how long it stays taken even when its holder is done sooner, so that three instances do not do every
+    second's work three times a second. `wait` is how long to try; 0 means that a run is skipped.
     """
 
     name: str
     at_most: timedelta
+    silence: timedelta = timedelta()
     at_least: timedelta = timedelta()
     wait: timedelta = timedelta()
     on_error: OnError = OnError.SKIP
+
+    @property
+    def lease(self) -> timedelta:
+        """Returns the time without a renewal for which no other instance takes it."""
+        return self.silence or self.at_most
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class RedisLock:
             raise LockLost(lock=self.name)
 
     def extend(self) -> bool:
-        return self.locks.extend([self])[0]
+        return not self.lost and self.locks.extend([self])[0]
 
     def release(self) -> bool:
         return self.locks.release(self)
@@ -227,7 +227,7 @@ class RedisLocks:
     def extend(self, locks: list[RedisLock]) -> list[bool]:
         """Renews several in one round trip. Raises the driver's error."""
         sent_at = self.monotonic()
-        answers = _lock_extend(self.scripts, [(each.fencing_token, each.lock.at_most) for each in locks])
+        answers = _lock_extend(self.scripts, [(each.fencing_token, each.lock) for each in locks])
         for each, kept in zip(locks, answers, strict=True):
             if kept:
                 self._trust(each, sent_at)
@@ -269,6 +269,7 @@ class RedisLocks:
                 lock.at_most,
                 lock.at_least,
                 threading.get_native_id(),
+                lock.silence,
             )
         except unanswered() as error:
             self._note(False, f"locks unavailable, Redis does not answer: {error}")
@@ -290,7 +291,7 @@ class RedisLocks:
             log.warning(message)
 
     def _trust(self, held: RedisLock, since: float) -> None:
-        life = held.lock.at_most.total_seconds()
+        life = held.lock.lease.total_seconds()
         held.trusted_until = since + TRUST * life
         held.renew_at = since + life / RENEWALS
 
@@ -334,7 +335,7 @@ class RedisLocks:
     def _try_again_soon(self, locks: Iterable[RedisLock], error: Exception) -> None:
         for each in locks:
             self.events.renewal_failed(each.name)
-            each.renew_at = self.monotonic() + each.lock.at_most.total_seconds() / (RENEWALS * 5)
+            each.renew_at = self.monotonic() + each.lock.lease.total_seconds() / (RENEWALS * 5)
         log.warning("locks could not be renewed: %s", error)
 
 
@@ -471,17 +472,25 @@ def _read(row: Sequence[str]) -> LockInfo:
 
 
 def lock_acquire(
-    scripts: Scripts, name: str, nonce: str, owner: str, at_most: timedelta, at_least: timedelta, thread: int = 0
+    scripts: Scripts,
+    name: str,
+    nonce: str,
+    owner: str,
+    at_most: timedelta,
+    at_least: timedelta,
+    thread: int = 0,
+    silence: timedelta = timedelta(),
 ) -> tuple[Taken, str]:
     """Returns whether the lock was taken, and its token (else the holder)."""
-    result, token, *_ = scripts.call("lock_acquire", name, nonce, owner, to_us(at_most), to_us(at_least), thread)
+    times = to_us(at_most), to_us(at_least), thread, to_us(silence)
+    result, token, *_ = scripts.call("lock_acquire", name, nonce, owner, *times)
     return Taken(text(result)), text(token)
 
 
-def _lock_extend(scripts: Scripts, wanted: Sequence[tuple[FencingToken, timedelta]]) -> list[bool]:
+def _lock_extend(scripts: Scripts, wanted: Sequence[tuple[FencingToken, Lock]]) -> list[bool]:
     """Extends locks; returns which of them are still held."""
-    calls = [("lock_extend", (fencing_token.lock, fencing_token.token, to_us(life))) for fencing_token, life in wanted]
-    return [bool(kept) for kept in scripts.call_many(calls)]
+    times = [(token.lock, token.token, to_us(lock.at_most), to_us(lock.silence)) for token, lock in wanted]
+    return [bool(kept) for kept in scripts.call_many([("lock_extend", each) for each in times])]
 
 
 def _lock_read(scripts: Scripts, *names: str) -> list[Sequence[str]]:

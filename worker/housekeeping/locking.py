@@ -68,7 +68,11 @@ class OnLeader:
 
 
 class Leadership:
-    """A lock that its holder keeps until it is lost, taken away, or the process ends."""
+    """A lock that its holder keeps until it is lost, taken away, or the process ends.
+
+    It lives longer than the others, so that a slow leader keeps it. Another instance takes it from a leader that has
+    not renewed it for the lease, which is dead or frozen.
+    """
 
     def __init__(self, locks: Locks, lock: Lock, instance: str) -> None:
         self.locks = locks
@@ -102,12 +106,10 @@ class Leadership:
     def leads(self) -> bool:
         """Returns whether this instance leads. While Redis does not answer the lock is trusted for a while."""
         held = self._held
-        if held is None or not held.trusted:
-            return False
         try:
-            return held.extend()
+            return held is not None and held.extend()
         except unanswered():
-            return held.trusted
+            return held is not None and held.trusted
 
     def resign(self) -> None:
         """Gives up leadership; first here, then in Redis, so that there are never two leaders."""

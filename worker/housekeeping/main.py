@@ -315,9 +315,10 @@ def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
     The rest is for an instance whose rounds vary a little. A dead holder costs `at_most` only, however long that is.
     """
     if job.name == LEADER:
-        # The others try once in an interval: the lock ends that much earlier, so that the gap stays below the lease.
+        # The others try once in an interval: they may take it that much earlier, so that the gap stays below the lease.
         lease = _seconds(settings.housekeeper_leader_lease)
-        return Lock(name=LEADER, at_most=max(lease - 2 * job.interval, lease / 2))
+        life = 2 * max(lease, _seconds(settings.housekeeper_distributed_execution_lock_ttl))
+        return Lock(name=LEADER, at_most=life, silence=max(lease - 2 * job.interval, lease / 2))
     return Lock(
         name=job.name,
         at_most=_seconds(settings.housekeeper_distributed_execution_lock_ttl),

@@ -16,6 +16,7 @@ from functools import partial
 
 import pytest
 
+from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.clock import instant
 from taskqueue.shared.domain.schedule import Missed, Schedule
 from taskqueue.shared.domain.task import TaskState
@@ -23,6 +24,7 @@ from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores.locks import LockAdmin
 from taskqueue.shared.stores.schedules import ScheduleStore
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
+from tests.support.figures import judge_since
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 
@@ -111,6 +113,45 @@ def test_faults_leave_one_leader_that_moves_every_task_once(system: System, clus
     assert max(watch.gauges) == 1
     # The lease, and at most a second for a machine that lets the others see its end late.
     assert watch.longest_gap < 3 + min(watch.longest_pause, 1)
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+def test_a_leader_that_is_frozen_or_killed_is_replaced_by_one_of_many(system: System) -> None:
+    """With TEST_LONG=1: 30 instances with the default times, twenty times."""
+    size, times = (30, 20) if LONG else (6, 4)
+    shipped = Settings()
+    default = {
+        "HOUSEKEEPER_LEADER_LEASE": f"{shipped.housekeeper_leader_lease:g}",
+        "HOUSEKEEPER_METRICS_INTERVAL": f"{shipped.housekeeper_metrics_interval:g}",
+        "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": f"{shipped.housekeeper_distributed_execution_lock_ttl:g}",
+    }
+    cluster = Cluster(system, size, **(default if LONG else {}))
+    watch, terms = ExecutorMonitor(cluster), list[float]()
+    cluster.start()
+    try:
+        for turn in range(times):
+            leader = wait_until(cluster.leader, "one leads", 60)
+            terms.append(leader.value("taskqueue_housekeeper_leader_term"))
+            began = time.monotonic()
+            undo = (freeze, kill_and_restart)[turn % 2](leader)
+            wait_until(partial(_another_leads, watch, leader), "another leads", 60)
+            judge_since("until another leads", began, 15)
+            undo()
+            for _ in range(5):
+                watch.look()
+    finally:
+        cluster.close()
+    print(f"{watch.scrapes} scrapes of {size}, leaders {dict(watch.leaders)}, gauges {dict(watch.gauges)}, {terms}")
+    assert terms == sorted(set(terms)), "each time another term"
+    assert max(watch.leaders) == 1
+    assert max(watch.gauges) == 1
+
+
+def _another_leads(watch: ExecutorMonitor, leader: Member) -> bool:
+    watch.look()
+    found = watch.cluster.leader()
+    return found is not None and found is not leader
 
 
 def is_past(system: System, moment: datetime) -> bool:

@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError
 from taskqueue.shared.config.settings import Settings
 from taskqueue.shared.domain.lock import Lock, OnError
 from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
+from taskqueue.shared.redis.client import text_or_number
 from taskqueue.shared.redis.scripts import Scripts
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.audit import Audit
@@ -33,6 +34,7 @@ from taskqueue.shared.stores.locks import (
 from taskqueue.shared.stores.presence import RELAY, Presence
 from taskqueue.shared.stores.schedules import schedule_fire
 from taskqueue.shared.stores.unarchived import Unarchived
+from taskqueue.worker.housekeeping.locking import Leadership
 from taskqueue.worker.housekeeping.main import build, forget_history, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.clock import FakeClock
@@ -292,6 +294,59 @@ def test_a_dead_holder_costs_the_life_of_the_lock_however_long_the_interval(
         assert machine.instance("hk-2").acquire(lock)
 
 
+def leading() -> Lock:
+    """The leader's lock by default."""
+
+    class Metrics:
+        name = LEADER
+        interval = timedelta(seconds=Settings().housekeeper_metrics_interval)
+
+    return lock_of(Settings(), Metrics())  # type: ignore[arg-type]  # what a lock needs of a job
+
+
+def test_the_leaders_lock_lives_longest_and_a_dead_leader_is_replaced_all_the_same(machine: Machine) -> None:
+    lock = leading()
+    assert lock.at_most > max(each.at_most for each in of_all_jobs(machine))
+    dead = machine.instance("hk-1").acquire(lock)
+    assert dead is not None
+    machine.advance(lock.silence.total_seconds() - 0.1)
+    assert machine.instance("hk-2").acquire(lock) is None
+    machine.advance(0.2)
+    assert not dead.trusted, "it stops first, also without an answer of Redis"
+    assert machine.instance("hk-2").acquire(lock)
+    assert not dead.extend()
+    assert machine.instance("hk-3").acquire(lock) is None
+
+
+def test_a_slow_leader_keeps_its_term_unless_another_asks(machine: Machine) -> None:
+    lock = leading()
+    lead = Leadership(machine.instance("hk-1"), lock, "hk-1")
+    assert lead.begin()
+    term = lead.term
+    for _ in range(3):
+        machine.advance(lock.at_most.total_seconds() - 1)
+        assert lead.leads()
+        assert machine.instance("hk-2").acquire(lock) is None
+    assert (lead.term, lead.elections) == (term, 1)
+
+
+@pytest.mark.parametrize("back", [20, 300, 3600])
+def test_a_dead_leader_is_replaced_after_the_clock_of_redis_was_set_back(machine: Machine, back: float) -> None:
+    lock = leading()
+    assert machine.instance("hk-1").acquire(lock)
+    machine.clock.advance(-timedelta(seconds=back))
+    machine.advance(back + 10 if back < 60 else 0)
+    assert machine.instance("hk-2").acquire(lock)
+
+
+def test_only_who_knows_a_silence_takes_a_lock_for_it(machine: Machine) -> None:
+    lock = leading()
+    assert machine.instance("hk-1").acquire(lock)
+    machine.advance(lock.at_most.total_seconds() - 1)
+    assert machine.instance("hk-2").acquire(Lock(name=LEADER, at_most=lock.at_most)) is None
+    assert machine.instance("hk-3").acquire(lock)
+
+
 @pytest.mark.parametrize("given_back", [True, False])
 def test_a_clock_of_redis_set_back_keeps_no_lock_taken(machine: Machine, given_back: bool) -> None:
     lock = Lock(name="timeout", at_most=LIFE, at_least=timedelta(seconds=0.8))
@@ -449,6 +504,34 @@ def test_of_fifty_forced_unlocks_at_once_one_succeeds(redis_client: Redis) -> No
     [entry], _ = Audit(redis_client).page(10)
     assert "lock unlock of hk-1" in entry.about
     assert (entry.what, entry.detail) == ("unlocked", "a test")
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("name", ["unlock", LEADER])
+def test_a_lock_that_a_person_took_was_not_lost(machine: Machine, name: str, taken: bool) -> None:
+    held = machine.instance("hk-1").acquire(Lock(name=name, at_most=LIFE))
+    assert held is not None
+    desk = LockAdmin(machine.scripts)
+    if not taken:
+        machine.advance(31)
+    elif name == LEADER:
+        desk.step_down("me", "a test")
+    else:
+        desk.force(name, held.fencing_token.token, "me", "a test")
+    assert machine.instance("hk-2").acquire(Lock(name=name, at_most=LIFE))
+    assert not held.extend()
+    recently = machine.scripts.now_us() - 600_000_000
+    lost = machine.redis.zrange(keys.LOST_LOCKS, recently, "+inf", byscore=True)
+    assert list(map(text_or_number, lost)) == ([] if taken else [name])
+
+
+def test_locks_that_people_took_are_forgotten(machine: Machine) -> None:
+    for _ in range(5):
+        held = machine.instance("hk-1").acquire(LOCK)
+        assert held is not None
+        LockAdmin(machine.scripts).force("unlock", held.fencing_token.token, "me", "a test")
+        machine.advance(3600)
+    assert machine.redis.zcard(keys.LOST_LOCKS) <= 2
 
 
 def test_a_leader_that_stepped_down_is_kept_out_for_a_while(machine: Machine) -> None:

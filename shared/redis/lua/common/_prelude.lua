@@ -185,8 +185,10 @@ local function lock_ended(lock, token)
   if not token or token == '' then return false end
   local v = hash(keys.lock(lock), 'token', 'until')
   local ended = v.token ~= token or (number_of(v['until']) or 0) <= now
-  -- A full Redis may refuse the note; the step is refused all the same.
-  if ended and string.sub(lock, 1, 5) ~= 'task.' then redis.pcall('ZADD', keys.LOST_LOCKS, NOW, lock) end
+  -- A full Redis may refuse the note; the step is refused all the same. A lock that a person took was not lost.
+  if ended and string.sub(lock, 1, 5) ~= 'task.' and not redis.pcall('ZSCORE', keys.LOST_LOCKS, token) then
+    redis.pcall('ZADD', keys.LOST_LOCKS, NOW, lock)
+  end
   return ended
 end
 local LOCK_ENDED = {err = 'OUTLIVED the lock of this step has ended, or another process has taken it'}
