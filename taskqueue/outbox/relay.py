@@ -20,6 +20,7 @@ from taskqueue.outbox.rows import Row, Rows, Table
 from taskqueue.outbox.senders import Item, Sender
 from taskqueue.shared.client import ClientError, Problem
 from taskqueue.shared.stores.presence import EVERY
+from taskqueue.shared.submission.refusals import UNKNOWN_TYPE
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ LONGEST_BACKOFF = 10.0
 _TOO_MUCH = (400, 413)
 """Refusals of a whole request that may be due to one of its rows."""
 _FOR_NOW = (429, 503)
-"""Refusals of a row that may be accepted later."""
+"""Refusals of a row that may be accepted later; so may a type that no worker offers yet."""
 
 
 @dataclass(slots=True)
@@ -73,6 +74,7 @@ class Relay:
         """Whether the last pass failed."""
         self._after = 0
         self._pause = SHORTEST
+        self._said = ""
 
     def run(self, stop: threading.Event) -> None:
         """Sends rows until `stop` is set."""
@@ -157,9 +159,12 @@ class Relay:
         self.counts.refused += len(outcome.refused)
         for row, problem in outcome.refused:
             log.error("row refused: %s", problem, extra={"task_id": row.task_id})
+        said, self._said = self._said, ""
         if outcome.postponed:
             row, problem = outcome.postponed[0]
-            log.warning("%d rows wait: %s", len(outcome.postponed), problem, extra={"task_id": row.task_id})
+            self._said = f"{len(outcome.postponed)} rows wait: {problem}"
+            if self._said != said:
+                log.warning("%s", self._said, extra={"task_id": row.task_id})
 
     def _wait_after(self, outcome: _Outcome) -> float:
         if not outcome.complete:
@@ -190,4 +195,5 @@ def _sort(outcome: _Outcome, row: Row, item: Item) -> None:
         outcome.sent.append(row.task_id)
         return
     refusal = Problem(item["problem"])
-    (outcome.postponed if refusal.status in _FOR_NOW else outcome.refused).append((row, refusal))
+    waits = refusal.status in _FOR_NOW or refusal.type == UNKNOWN_TYPE.type
+    (outcome.postponed if waits else outcome.refused).append((row, refusal))

@@ -177,14 +177,31 @@ def test_rows_of_a_type_without_a_usable_schema_wait_and_stop_no_others(
 def test_refused_rows_can_be_sent_again(
     relay: Relay, table: SqlTable, redis_client: Redis, write: Write, sender: DirectSender
 ) -> None:
-    ids = write(1, task_type="not-deployed-yet")
+    schema = {"type": "object", "required": ["number"]}
+    TaskTypes(redis_client).publish([TaskType(name="changing", schema=schema)])
+    ids = write(1, task_type="changing")
     drain(relay)
     assert stored(redis_client) == []
-    TaskTypes(redis_client).publish([TaskType(name="not-deployed-yet", schema={})])
+    TaskTypes(redis_client).publish([TaskType(name="changing", schema={})])
     assert table.retry_refused() == 1
     drain(relay)
     assert stored(redis_client) == ids
     assert table.backlog().refused == 0
+
+
+def test_rows_of_a_type_that_no_worker_offers_yet_wait_and_stop_no_others(
+    relay: Relay, table: SqlTable, redis_client: Redis, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    early = write(1, 2, task_type="not-deployed-yet")
+    ids = write(3)
+    drain(relay)
+    assert stored(redis_client) == ids
+    assert (table.backlog().waiting, table.backlog().refused) == (2, 0)
+    [said] = [each for each in caplog.messages if "rows wait" in each]
+    assert "'not-deployed-yet' is not a task type that a worker offers" in said
+    TaskTypes(redis_client).publish([TaskType(name="not-deployed-yet", schema={})])
+    drain(relay)
+    assert stored(redis_client) == [*ids, *early]
 
 
 def test_rows_for_a_full_queue_wait_and_stop_no_others(
