@@ -32,9 +32,10 @@ About = Callable[["Member"], "Environ"]
 
 def preview(router: Router, call: Call) -> Answer:
     """Returns how many tasks of all partitions an action would process."""
-    answers = _ask(call, _bodies(router, call))
+    bodies = _bodies(router, call)
+    answers = _ask(call, bodies)
     bad = next((each for each in answers if not each.well and not each.is_away), None)
-    return bad or router.combined(answers, merging.preview)
+    return bad or router.combined(answers, lambda parts: merging.preview(parts, _limit(bodies)))
 
 
 def begin(router: Router, call: Call) -> Answer:
@@ -68,8 +69,10 @@ def _begin(router: Router, call: Call, previewed: Callable[[Any], Any]) -> Answe
     if unfit := next((member for member, answer in previews.items() if answer.document["unfit"]), None):
         return unfit.call(call.environ, bodies[unfit])  # which refuses it, and says why
     counts = {member: answer.document["count"] for member, answer in previews.items()}
-    with_tasks = {member: bodies[member] for member, count in counts.items() if count}
-    tasks = {member.number: count for member, count in counts.items() if count or not with_tasks}
+    # A share is never less than one task, so a limit below the number of partitions takes from as many partitions.
+    most_first = sorted(counts, key=counts.__getitem__, reverse=True)[: _limit(bodies)]
+    with_tasks = {member: body for member, body in bodies.items() if counts[member] and member in most_first}
+    tasks = {member.number: counts[member] for member in with_tasks or counts}
     action_id = token_hex(8)
     answers = _ask(
         call,
@@ -112,6 +115,12 @@ def _object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _limit(bodies: Bodies) -> int | None:
+    """Returns how many tasks a filter takes at most."""
+    wanted = _object(next(iter(bodies.values()))).get("filter")
+    return wanted.get("limit") if isinstance(wanted, dict) else None
 
 
 def _preview(member: Member, call: Call, body: Any) -> Answer:

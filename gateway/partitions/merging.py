@@ -187,10 +187,11 @@ def health_detail(parts: Parts) -> Document:
     return {**first(parts), "status": worst, "checks": checks}
 
 
-def preview(parts: Parts) -> Document:
+def preview(parts: Parts, limit: int | None) -> Document:
     """Returns how many tasks of all partitions an action would process."""
+    count = sum(each["count"] for each in parts.values())
     return {
-        "count": sum(each["count"] for each in parts.values()),
+        "count": min(count, limit or count),
         "exact": all(each["exact"] for each in parts.values()),
         **{name: [one for each in parts.values() for one in each[name]][:20] for name in ("sample", "changes")},
         **{name: sum(each[name] for each in parts.values()) for name in ("checked", "unfit")},

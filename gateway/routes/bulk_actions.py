@@ -179,11 +179,12 @@ class BulkRoutes:
 
 def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None, change: str = "") -> Reply:
     """Starts a bulk action and returns the response with it; `change` describes how it changes data."""
-    what, by = plan.selection.what + change, actor()
+    what, by = plan.selection.what + (f", {plan.limit} at most" if plan.limit else "") + change, actor()
     part, reason = _part(), reason or f"bulk action of {by}"
     own, own_rate = plan, rate
     if part:
-        own, own_rate = replace(plan, canary=part.share(plan.canary) if plan.canary else 0), part.share(rate)
+        canary, limit = ((part.share(many) if many else many) for many in (plan.canary, plan.limit))
+        own, own_rate = replace(plan, canary=canary or 0, limit=limit), part.share(rate)
     action_id = bulk_actions.begin(
         own, what=what, by=by, rate=own_rate, reason=reason, action_id=part.action_id if part else None
     )
@@ -211,6 +212,7 @@ def _plan(body: schemas.BulkPreviewBody) -> Plan:
     try:
         selection = Selection(ids=tuple(dict.fromkeys(body.task_ids or ())), wanted=named.wanted if named else Filter())
         more = body.model_dump(include={"canary", "success"}, exclude_none=True) | {"patch": body.patch}
+        more["limit"] = named.limit if named else None
         return Plan(verb=Verb(body.action), selection=selection, to=body.to or "", **more)
     except ValueError as error:
         raise refusals.invalid([refusals.field_error(("action",), str(error))]) from None

@@ -55,13 +55,17 @@ class EarlierTaskReader:
     def _select(self, wanted: EarlierTasks) -> list[str]:
         selection, ids = Selection(self.records, self.batches, wanted.source), list[str]()
         for chunk in selection:
-            ids += [each.id for each in chunk]
+            ids = (ids + [each.id for each in chunk])[: wanted.limit]
             if len(ids) > MOST:
                 raise _refused(
                     ("from",), f"matches more than {MOST} tasks: narrow it, for example with since and until"
                 )
-        if not selection.is_complete:
+            if len(ids) == wanted.limit:
+                break
+        if not selection.is_complete and len(ids) != wanted.limit:
             raise _refused(("from",), "has to examine too many tasks: narrow it, for example with status and type")
+        if not ids:
+            raise _refused(("from",), "matches no task: nothing was created")
         return ids if wanted.batch_id else ids[::-1]
 
     def _filled(self, ids: list[str], template: Mapping[str, Any]) -> Iterator[Any]:

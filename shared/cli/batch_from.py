@@ -17,7 +17,8 @@ def add_command(commands: Any) -> None:
     example = '{"type": "publish", "data": {"url": {"$from": "result.url"}}}'
     one.add_argument("task", type=_task, metavar="TASK", help=f"JSON, for example: {example}")
     add_filters(one)
-    one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status applies then")
+    one.add_argument("--limit", type=int, metavar="N", help="N of these tasks at most")
+    one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status and --limit apply then")
     one.add_argument("--name", help="name of the new batch")
     one.add_argument("--max-running", type=int)
     one.add_argument("--idempotency-key", help="makes a repetition create no second batch")
@@ -42,6 +43,7 @@ def create(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         name=wanted.name,
         max_running=wanted.max_running,
         idempotency_key=wanted.idempotency_key,
+        limit=wanted.limit,
         **filters_of(wanted),
     )
     if out.as_json:

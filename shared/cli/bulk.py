@@ -45,6 +45,7 @@ def add_commands(group: Any) -> None:
         one.add_argument("ids", nargs="*", metavar="ID", help="ids of tasks, in place of a filter")
         one.set_defaults(deleted=None, canary=None, success=None)
         add_filters(one)
+        one.add_argument("--limit", type=int, metavar="N", help="N of these tasks at most")
         if name == "move":
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":
@@ -120,7 +121,8 @@ def filters_of(wanted: argparse.Namespace) -> dict[str, Any]:
 def act(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Counts the tasks and shows some; starts the action with --yes."""
     patch = patch_of(wanted) if wanted.action == "retry" else None
-    tasks = {"task_ids": wanted.ids or None, "to": wanted.to, "patch": patch, **filters_of(wanted)}
+    filters = {**filters_of(wanted), "limit": wanted.limit}
+    tasks = {"task_ids": wanted.ids or None, "to": wanted.to, "patch": patch, **filters}
     if not wanted.yes:
         return show_preview(client.bulk_actions.preview(wanted.action, **tasks), out)
     how = {name: getattr(wanted, name) for name in ("rate", "reason", "canary", "success")}

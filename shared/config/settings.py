@@ -35,6 +35,7 @@ from taskqueue.shared.config.values import (
     Mappings,
     Names,
     Partitions,
+    Pauses,
     PayloadStoreUrl,
     Port,
     Ports,
@@ -314,6 +315,11 @@ class Settings(BaseModel):
     initial_retry_delay: Seconds = _at("retry.initial_delay", 5, "Delay before the first retry.")
     retry_backoff_multiplier: float = _at("retry.multiplier", 2.0, "Factor from one delay to the next.", ge=1, le=100)
     max_retry_delay: Seconds = _at("retry.max_delay", 3600, "Longest delay between attempts.")
+    retry_pauses: Pauses = _at(
+        "retry.pauses",
+        (),
+        "Delays before the retries, as 15s, 1m, 5m, in place of growing ones; with MAX_RETRIES the last is repeated.",
+    )
     retry_jitter: float = _at("retry.jitter", 0.0, "Spreads each delay by up to this share of it, 0 to 1.", ge=0, le=1)
     max_crashes: int = _at("retry.max_crashes", 3, "Crashes after which a task is dead-lettered.", ge=1, le=100)
 
@@ -452,7 +458,7 @@ class Settings(BaseModel):
     housekeeper_leader_lease: Seconds = _at(
         "housekeeper.distributed_execution.leader_lease",
         10,
-        "Longest time without a leader after one died.",
+        "Longest time without a leader after one died; its lock lives longer, for a leader that is only slow.",
         ge=1,
     )
     housekeeper_unlock_parallelism: int = _at(
@@ -956,13 +962,17 @@ class Settings(BaseModel):
     @property
     def retry_policy(self) -> RetryPolicy:
         """Returns the retry policy of a task that overrides nothing."""
-        return RetryPolicy(
+        policy = RetryPolicy(
             max_retries=self.max_retries,
             initial_delay=self.initial_retry_delay,
             multiplier=self.retry_backoff_multiplier,
             max_delay=self.max_retry_delay,
             jitter=self.retry_jitter,
         )
+        if not self.retry_pauses:
+            return policy
+        given = {"max_retries": self.max_retries} if "max_retries" in self.model_fields_set else {}
+        return policy.override({"pauses": self.retry_pauses, **given})
 
     @property
     def executors(self) -> int:

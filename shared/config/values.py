@@ -17,6 +17,7 @@ from taskqueue.shared.domain.lock import OnError
 from taskqueue.shared.domain.partition import MOST_PARTITIONS
 from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
 from taskqueue.shared.domain.quiet_hours import QuietHours
+from taskqueue.shared.domain.retry import MOST_PAUSES
 from taskqueue.shared.domain.url import split_url
 from taskqueue.shared.errors import InvalidJSON
 
@@ -190,6 +191,7 @@ def _mail_server(url: str) -> None:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
+Pauses = Annotated[tuple[Seconds, ...], BeforeValidator(_names), Field(max_length=MOST_PAUSES)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 ScopeNames = Annotated[tuple[Literal["submit", "read", "operate", "admin"], ...], BeforeValidator(_names)]
 Weights = Annotated[

@@ -233,6 +233,8 @@ class Plan:
     canary: int = 0
     success: int = SUCCESS
     patch: Mapping[str, Any] | None = None
+    limit: int | None = None
+    """How many tasks of the selection it takes at most."""
 
     def __post_init__(self) -> None:
         state = self.selection.wanted.state
@@ -287,10 +289,11 @@ class BulkActions:
             return Count(len(plan.selection.ids), exact=True)
         with translated():
             wanted = self._wanted(plan, self._sources(plan), self.scripts.now_us())
-            return self._sizes(wanted) if self._is_indexed(plan) else self._counted(wanted)
+            found = self._sizes(wanted) if self._is_indexed(plan) else self._counted(wanted)
+        return found if plan.limit is None else Count(min(found.number, plan.limit), found.exact)
 
     def sample(self, plan: Plan, most: int) -> list[TaskSummary]:
-        """Returns some of the tasks."""
+        """Returns some of the selected tasks."""
         if ids := plan.selection.ids[:most]:
             deleted = self.records.summaries(ids, deleted=True) if plan.verb is Verb.RESTORE else []
             return [each for each in self.records.summaries(ids) if each.state in plan.states] + deleted
@@ -339,7 +342,8 @@ class BulkActions:
                 pipeline.hset(self.keys.bulk(action_id), mapping=record)
                 pipeline.zadd(self.keys.BULKS, {action_id: now})
                 # A housekeeper of a version before these filters would ignore them, so it must not find the action.
-                pipeline.sadd(self.keys.OPEN_SEARCHES if "more" in wanted else self.keys.OPEN_BULKS, action_id)
+                is_new = wanted.keys() & {"more", "limit"}
+                pipeline.sadd(self.keys.OPEN_SEARCHES if is_new else self.keys.OPEN_BULKS, action_id)
                 pipeline.execute()
             self._forget_old()
         return action_id
@@ -362,6 +366,7 @@ class BulkActions:
         content = wanted.content(now_us)
         return {
             **({"more": content} if content else {}),
+            **({} if plan.limit is None else {"limit": plan.limit}),
             "sources": list(sources),
             "any": bool(plan.selection.ids),
             "state": "" if wanted.deleted else wanted.state or "",

@@ -19,6 +19,7 @@ from taskqueue import Client
 from taskqueue.outbox.relay import Relay
 from taskqueue.outbox.senders import GatewaySender
 from taskqueue.outbox.sqlalchemy import SqlTable
+from taskqueue.shared.client.resources import Resource
 from tests.acceptance.exercise import exercise
 from tests.acceptance.running import Product, product
 from tests.support.documents import DOCUMENTS, PAGES
@@ -297,6 +298,20 @@ def test_looking_for_task_on_the_gateways_page_finds_all_ten(running: Product) -
     found = subprocess.run(["bash", "-c", there], capture_output=True, text=True, timeout=30, check=True).stdout
     for name in TEN:
         assert re.search(rf"^(# HELP )?{name}\b", found, re.MULTILINE), name
+
+
+def test_the_page_of_the_client_lists_all_of_it() -> None:
+    page = (GUIDES / "client.md").read_text()
+    rows = page.split("## The rest of the API")[1].split("\n## ")[0].splitlines()
+    with Client("http://localhost:1") as queue:
+        names = {each for each in dir(queue) if not each.startswith("_")}
+        resources = {each: getattr(queue, each) for each in names if isinstance(getattr(queue, each), Resource)}
+    described = {"close", "transport", "cancel", "get", "stream", "tasks", "wait"}  # in the sections before
+    assert {each for each in names - resources.keys() if f"queue.{each}" not in page} <= described
+    for name, resource in resources.items():
+        [row] = [each for each in rows if each.startswith(f"| `queue.{name}`")]
+        calls = {each for each in dir(resource) if not each.startswith("_") and callable(getattr(resource, each))}
+        assert {each for each in calls if f"`{each}" not in row} <= {"transport"}, row
 
 
 def test_the_page_of_the_doctor_lists_every_check() -> None:

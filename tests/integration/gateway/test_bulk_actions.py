@@ -60,6 +60,37 @@ def test_it_is_counted_and_shown_before_anything_happens(system: System, http: F
     assert system.records.counts()[S.PENDING] == 31
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+@pytest.mark.parametrize("by", [{"queue": "normal"}, {"tag": "odd"}])
+def test_a_limit_takes_those_that_waited_longest(
+    system: System, http: FlaskClient, by: dict[str, str], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_actions, "EXAMINED", 2)
+    ids = [system.submit("noop", queue="normal", tags=("odd",)) for _ in range(5)]
+    body: dict[str, Any] = {"action": "cancel", "filter": {**by, "limit": limit}}
+    assert _post(http, "/bulk-actions/preview", 200, **body)["count"] == min(limit, 5)
+    started = _post(http, "/bulk-actions", **body, rate=1)
+    assert started["total"] == min(limit, 5)
+    assert f"{limit} at most" in started["what"]
+    assert not system.redis.sismember(keys.OPEN_BULKS, started["action_id"]), "for older housekeepers"
+    wanted = BulkActions(system.scripts, system.dead_letters)
+    for _ in range(20):
+        wanted.step(wanted.unfinished()[0], 2) if wanted.unfinished() else None
+    assert _states(system, ids) == [S.CANCELLED] * min(limit, 5) + [S.PENDING] * max(0, 5 - limit)
+    shown = http.get(f"/bulk-actions/{started['action_id']}").json or {}
+    assert (shown["done"], shown["status"]) == (min(limit, 5), "finished")
+
+
+def test_a_limit_counts_the_tasks_that_match_when_they_are_taken(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop", queue="normal", delay=timedelta(hours=1)) for _ in range(4)]
+    action = _post(http, "/bulk-actions", action="run_now", filter={"type": "noop", "limit": 2})
+    system.records.scripts.call("cancel", ids[0], "a person")
+    _carry_out(system)
+    assert _states(system, ids) == [S.CANCELLED, S.PENDING, S.PENDING, S.SCHEDULED]
+    assert (http.get(f"/bulk-actions/{action['action_id']}").json or {})["done"] == 2
+    _post(http, "/bulk-actions", 422, action="run_now", filter={"limit": 0})
+
+
 def test_tasks_of_a_filter_are_cancelled_and_others_stay(system: System, http: FlaskClient) -> None:
     wanted = [system.submit("noop", queue=queue, tags=("old",)) for queue in ("low", "normal", "high")]
     wanted.append(system.submit("noop", delay=timedelta(hours=1), tags=("old",)))

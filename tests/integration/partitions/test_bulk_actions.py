@@ -88,6 +88,18 @@ def test_the_rate_is_that_of_all_partitions(routed: Routed) -> None:
     assert entry["detail"].startswith("cancel: 9 tasks, 90 per second")
 
 
+@pytest.mark.parametrize("limit", [1, 2, 4, 8, 9])
+def test_the_limit_is_that_of_all_partitions(routed: Routed, limit: int) -> None:
+    tasks = fill(routed, 5, 3, 0)
+    body = {"action": "cancel", "filter": {"type": "process", "limit": limit}}
+    assert routed.post("/bulk-actions/preview", body).json["count"] == min(limit, 8)
+    action = begun(routed, body)
+    carry_out(routed, 0, 1, 2)
+    shown = routed.get(f"/bulk-actions/{action['action_id']}")
+    assert (shown["total"], shown["done"], shown["status"]) == (min(limit, 8), min(limit, 8), "finished")
+    assert sum(routed.get(f"/tasks/{each}")["status"] == "cancelled" for each in tasks) == min(limit, 8)
+
+
 def test_the_canary_is_that_of_all_partitions(routed: Routed) -> None:
     body = {"action": "retry", "filter": {"type": "process"}, "canary": 9}
     action = begun(routed, body)

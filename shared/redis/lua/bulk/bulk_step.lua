@@ -12,7 +12,7 @@ if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 local id, most, cause, looking = ARGV[2], tonumber(ARGV[3]), ARGV[7], ARGV[8] == '1'
 local key = keys.bulk(id)
 write_even_when_full()
-local v = hash(key, 'state', 'verb', 'wanted', 'to', 'most_pending', 'reason', 'at', 'after', 'after_id')
+local v = hash(key, 'state', 'verb', 'wanted', 'to', 'most_pending', 'reason', 'at', 'after', 'after_id', 'done', 'passed')
 local wanted = read_wanted(v.wanted)
 if not (v.state == 'running' or v.state == 'paused') or not wanted then return {'stop', looking and {} or 0} end
 if v.state == 'paused' then return {'wait', looking and {} or 0} end
@@ -67,12 +67,17 @@ local ACT = {
 if not ACT[v.verb] then return {'stop', looking and {} or 0} end
 
 local place = {at = tonumber(v.at) or 1, score = tonumber(v.after) and v.after or '', id = v.after_id or ''}
-local tasks, done = {}, 0
-local _, last = examine(place, wanted, tonumber(ARGV[4]), function(task, t)
-  tasks[#tasks + 1] = task
-  if not looking and ACT[v.verb](task, t) then done = done + 1 end
-  return #tasks < most
-end)
+local tasks, done, last = {}, 0, true
+local left = (wanted.limit or math.huge) - (number_of(v.done) or 0) - (number_of(v.passed) or 0)
+most = math.min(most, left)
+if most > 0 then
+  last = select(2, examine(place, wanted, tonumber(ARGV[4]), function(task, t)
+    tasks[#tasks + 1] = task
+    if not looking and ACT[v.verb](task, t) then done = done + 1 end
+    return #tasks < most
+  end))
+end
+last = last or #tasks >= left
 if looking then return {'work', tasks} end
 redis.call('HINCRBY', key, 'done', done)
 redis.call('HINCRBY', key, 'passed', #tasks - done)

@@ -53,7 +53,7 @@ local function read_wanted(text)
   for _, name in ipairs({'state', 'type', 'queue', 'tag', 'submitted_by', 'bulk'}) do
     if type(wanted[name]) ~= 'string' then return nil end
   end
-  if wanted.more and type(wanted.more) ~= 'table' then return nil end
+  if (wanted.more and type(wanted.more) ~= 'table') or (wanted.limit and type(wanted.limit) ~= 'number') then return nil end
   if not (number_of(wanted.earliest) and number_of(wanted.latest) and number_of(wanted.begun_at)) then return nil end
   return wanted
 end

@@ -26,6 +26,32 @@ def test_without_anything_the_documented_defaults_hold() -> None:
     assert settings.housekeeper_distributed_execution_enabled
 
 
+@pytest.mark.parametrize(
+    ("given", "pauses", "retries"),
+    [
+        ({"RETRY_PAUSES": "15s, 1m, 5m"}, (15, 60, 300), 3),
+        ({"RETRY_PAUSES": "15"}, (15,), 1),
+        ({"RETRY_PAUSES": "1,2", "MAX_RETRIES": "5"}, (1, 2), 5),
+        ({"RETRY_PAUSES": "1,2,3", "MAX_RETRIES": "0"}, (1, 2, 3), 0),
+        ({"RETRY_PAUSES": "", "INITIAL_RETRY_DELAY": "7"}, (), 3),
+    ],
+)
+def test_pauses_stand_in_place_of_growing_delays(
+    given: dict[str, str], pauses: tuple[float, ...], retries: int
+) -> None:
+    policy = load(given).retry_policy
+    assert (policy.pauses, policy.max_retries) == (pauses, retries)
+    assert policy.override({"initial_delay": 9}).pauses == (), "a type or a task may have its own"
+
+
+def test_pauses_are_a_list_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("retry:\n  pauses: [15s, 60, 5m]\n")
+    assert load({"CONFIG_FILE": str(file)}).retry_policy.pauses == (15, 60, 300)
+    for wrong in ("soon", "1,-2", ",".join(["1"] * 101), "1e9d"):
+        assert mistakes({"RETRY_PAUSES": wrong})[0].startswith("RETRY_PAUSES")
+
+
 def test_all_mistakes_are_reported_together_with_the_names_to_change() -> None:
     lines = mistakes({"MAX_RETRIES": "many", "LEASE_TIME": "0s", "LOG_LEVEL": "loud", "QUEUES": "Caps:1"})
     assert len(lines) == 4
