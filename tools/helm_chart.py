@@ -57,10 +57,6 @@ class Template:
             text += "{{- else }}\n" + yaml.safe_dump({"KEY": otherwise})
         return self.mark(text + "{{- end }}")
 
-    def balanced(self, text: str) -> str:
-        """Marks a field that only services with a load balancer have."""
-        return self.mark(f"{{{{- if .Values.loadBalancers.enabled }}}}\nKEY: {text}\n{{{{- end }}}}")
-
     def number(self, path: str) -> str:
         """Marks a number that is left out while it is null; 0 is one."""
         return self.mark(
@@ -82,10 +78,10 @@ class Template:
 
     def _condition(self, text: str) -> str:
         wanted = [f".Values.{self.name}.enabled"] if self.name in OPTIONAL else []
+        if self.name.endswith(BALANCED):
+            wanted.append(".Values.loadBalancers.enabled")
         if self.kind == "NetworkPolicy":
             wanted.append(".Values.networkPolicies.enabled")
-            if self.name.endswith(BALANCED):
-                wanted.append(".Values.loadBalancers.enabled")
         elif self.kind == "HorizontalPodAutoscaler":
             wanted.append(f".Values.{self.name}.autoscaling.enabled")
         elif self.kind == "PriorityClass":
@@ -226,15 +222,9 @@ def _secret(template: Template, variables: list[Manifest]) -> None:
 
 
 def _service(template: Template) -> None:
-    spec = template.manifest["spec"]
-    if spec.get("type") != "LoadBalancer":
-        return
-    spec["type"] = template.mark('{{ ternary "LoadBalancer" "ClusterIP" .Values.loadBalancers.enabled }}')
-    for field in ("allocateLoadBalancerNodePorts", "externalTrafficPolicy"):
-        spec[field] = template.balanced("{{ .Values.loadBalancers.FIELD }}".replace("FIELD", field))
-    block = "{{- toYaml .Values.loadBalancers.PATH | nindent INDENT }}"
-    spec["loadBalancerSourceRanges"] = template.balanced(block.replace("PATH", "sourceRanges"))
-    template.manifest["metadata"]["annotations"] = template.balanced(block.replace("PATH", "annotations"))
+    if template.name.endswith(BALANCED):
+        template.manifest["metadata"]["annotations"] = template.block("loadBalancers.annotations")
+        template.manifest["spec"]["loadBalancerSourceRanges"] = template.block("loadBalancers.sourceRanges")
 
 
 def _network_policy(template: Template) -> None:

@@ -129,12 +129,10 @@ def test_with_sentinel_servers_and_sentinels_have_their_passwords(tmp_path: Path
 
 def test_without_load_balancers_and_credentials_nothing_of_them_is_left(tmp_path: Path) -> None:
     path = rendered(tmp_path, "loadBalancers.enabled=false", "credentials.enabled=false")
-    for service in of_kind("Service", path).values():
-        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
-        assert not service["spec"].keys() & {"loadBalancerSourceRanges", "externalTrafficPolicy"}
     assert not of_kind("Job", path)
     assert of_kind("Role", path).keys() == {"prometheus"}
-    assert not [name for name in of_kind("NetworkPolicy", path) if "load-balancer" in name or name == "credentials"]
+    names = {name for kind in ("Service", "NetworkPolicy", "ServiceAccount") for name in of_kind(kind, path)}
+    assert not [name for name in names if "load-balancer" in name or name == "credentials"]
 
 
 def test_a_secret_of_another_name_is_the_one_that_the_job_may_create(tmp_path: Path) -> None:

@@ -299,7 +299,8 @@ def test_commands_and_ports_are_those_of_the_code(workload: Workload) -> None:
 
 
 def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
-    ports = {name: [port["port"] for port in each["spec"]["ports"]] for name, each in of_kind("Service").items()}
+    services = {name: each for name, each in of_kind("Service").items() if not name.endswith("-load-balancer")}
+    ports = {name: [port["port"] for port in each["spec"]["ports"]] for name, each in services.items()}
     assert ports == {
         "gateway": [5000],
         "dashboard": [5001],
@@ -309,30 +310,31 @@ def test_services_have_the_ports_of_the_guide_and_lead_to_their_pods() -> None:
         "prometheus": [9090],
         "jaeger": [4318, 16686],
     }
-    for name, service in of_kind("Service").items():
+    for name, service in services.items():
         assert service["spec"]["selector"] == {NAME: name}
+        assert service["spec"].get("type", "ClusterIP") == "ClusterIP"
         for port in service["spec"]["ports"]:
             assert workloads()[name].ports[port["targetPort"]] == port["port"]
 
 
-def test_gateway_and_dashboard_have_load_balancers_of_the_private_network_and_others_none() -> None:
-    services = of_kind("Service")
-    kinds = {name: each["spec"].get("type", "ClusterIP") for name, each in services.items()}
-    assert {name for name, kind in kinds.items() if kind != "ClusterIP"} == {"gateway", "dashboard"}
-    for name in ("gateway", "dashboard"):
-        spec, annotations = services[name]["spec"], services[name]["metadata"]["annotations"]
-        assert spec["type"] == "LoadBalancer"
-        assert {
-            "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal",
-            "networking.gke.io/load-balancer-type": "Internal",
-            "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
-        }.items() <= annotations.items()
-        assert spec["allocateLoadBalancerNodePorts"] is False, "nodes may have public addresses"
-        assert spec["externalTrafficPolicy"] == "Local", "the policy sees the address of the client"
-        ranges = spec["loadBalancerSourceRanges"]
-        assert all(ipaddress.ip_network(each).is_private for each in ranges)
-        [rule] = of_kind("NetworkPolicy")[f"{name}-load-balancer"]["spec"]["ingress"]
-        assert [peer["ipBlock"] for peer in rule["from"]] == [{"cidr": each} for each in ranges]
+@pytest.mark.parametrize(("name", "ports"), [("gateway", (5000, "public")), ("dashboard", (5001, "http"))])
+def test_a_load_balancer_has_an_address_of_the_private_network(name: str, ports: tuple[int, str]) -> None:
+    service = of_kind("Service")[f"{name}-load-balancer"]
+    spec = service["spec"]
+    assert {
+        "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal",
+        "networking.gke.io/load-balancer-type": "Internal",
+        "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
+    }.items() <= service["metadata"]["annotations"].items()
+    assert spec["type"] == "LoadBalancer"
+    assert spec["selector"] == {NAME: name}
+    assert [(port["port"], port["targetPort"]) for port in spec["ports"]] == [ports]
+    assert spec["allocateLoadBalancerNodePorts"] is False, "nodes may have public addresses"
+    assert spec["externalTrafficPolicy"] == "Local", "the policy sees the address of the client"
+    ranges = spec["loadBalancerSourceRanges"]
+    assert all(ipaddress.ip_network(each).is_private for each in ranges)
+    [rule] = of_kind("NetworkPolicy")[f"{name}-load-balancer"]["spec"]["ingress"]
+    assert [peer["ipBlock"] for peer in rule["from"]] == [{"cidr": each} for each in ranges]
 
 
 def test_the_gateways_ask_every_worker_and_housekeeper_for_its_metrics() -> None:
@@ -504,7 +506,7 @@ def test_only_the_needed_connections_are_let_through() -> None:
     meant |= {("gateway", part, port[part]["metrics"]) for part in ("worker", "housekeeper")}
     meant |= {("gateway", "prometheus", port["prometheus"]["http"])}  # for the doctor
     meant |= {(CLIENTS, "gateway", port["gateway"]["http"])}
-    meant |= {(OUTSIDE, part, port[part]["http"]) for part in ("gateway", "dashboard")}  # private addresses
+    meant |= {(OUTSIDE, "gateway", port["gateway"]["public"]), (OUTSIDE, "dashboard", port["dashboard"]["http"])}
     meant |= {(pod, OUTSIDE, each) for pod in ("prometheus", JOB.name) for each in (443, 6443)}  # the API server
     meant |= {(pod, DNS, 53) for pod in pods}
     assert edges(of_kind("NetworkPolicy").values(), pods) == meant
