@@ -23,8 +23,8 @@ def main(name: str) -> None:
     status, text = _call("GET", name)
     if status == 404:
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": random_entries()}
-        # A role can be limited to a name in an address, which a POST lacks. Without `force`, a conflict is a 409.
-        status, text = _call("PATCH", f"{name}?fieldManager=credentials", json.dumps(secret))
+        # A role can be limited to a name in an address, which a POST lacks. An entry of another manager is a conflict.
+        status, text = _call("PATCH", f"{name}?fieldManager=credentials-{secrets.token_hex(8)}", json.dumps(secret))
     if status not in (200, 201, 409):
         sys.exit(f"secret {name} not created: {status} {text}")
     print(f"secret {name} {'created' if status == 201 else 'exists and was not changed'}")

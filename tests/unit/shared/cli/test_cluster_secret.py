@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
+import re
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from taskqueue.dashboard.auth.users import Role, Users
 from taskqueue.shared.cli import cluster_secret
@@ -41,7 +49,8 @@ def test_a_missing_secret_is_created_by_an_apply_of_its_name_without_force(
 ) -> None:
     api_server.answers = [(404, {}, b"{}"), (201, {}, b"{}")]
     cluster_secret.main("task-queue")
-    assert api_server.lines == [f"GET {PATH}", f"PATCH {PATH}?fieldManager=credentials"]
+    assert api_server.lines[0] == f"GET {PATH}"
+    assert re.fullmatch(rf"PATCH {PATH}\?fieldManager=credentials-\w+", api_server.lines[1])
     headers, body = api_server.got[1]
     assert headers["authorization"] == "Bearer t0ken"
     assert headers["content-type"] == "application/apply-patch+yaml"
@@ -49,6 +58,13 @@ def test_a_missing_secret_is_created_by_an_apply_of_its_name_without_force(
     assert (secret["kind"], secret["metadata"]) == ("Secret", {"name": "task-queue"})
     printed = "".join(capsys.readouterr())
     assert printed == "secret task-queue created\n"
+
+
+def test_each_run_is_a_manager_of_its_own_so_that_of_two_at_once_the_second_is_a_conflict(api_server: Receiver) -> None:
+    api_server.answers = [(404, {}, b"{}"), (201, {}, b"{}"), (404, {}, b"{}"), (409, {}, b"{}")]
+    cluster_secret.main("task-queue")
+    cluster_secret.main("task-queue")
+    assert len(set(api_server.lines)) == 3
 
 
 def test_the_entries_are_random_and_let_in_who_reads_them() -> None:
@@ -99,3 +115,47 @@ def test_a_server_that_another_authority_has_signed_gets_no_token(api_server: Re
     with pytest.raises(ssl.SSLCertVerificationError):
         cluster_secret.main("task-queue")
     assert not api_server.got
+
+
+def test_python_3_13_accepts_the_certificates_of_clusters_without_key_identifiers(
+    tmp_path: Path, api_server: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ssl.create_default_context
+
+    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
+        context = made(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does
+        return context
+
+    tls = made(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(plain_certificate(tmp_path))
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    with receiving(tls=tls) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+        server.answers = [(200, {}, b"{}")]
+        cluster_secret.main("task-queue")
+        assert server.lines == [f"GET {PATH}"]
+
+
+def plain_certificate(folder: Path) -> Path:
+    """A file with a certificate of 127.0.0.1 and its key, without key identifiers; `ca.crt` is its authority."""
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in ("kubernetes", "apiserver")]
+    host = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now = datetime.now(UTC)
+    authority, server = (
+        x509.CertificateBuilder(names[0], name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(extension, critical=critical)
+        .sign(keys[0], hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+        for name, key, extension, critical in (
+            (names[0], keys[0], x509.BasicConstraints(ca=True, path_length=None), True),
+            (names[1], keys[1], host, False),
+        )
+    )
+    (folder / "ca.crt").write_bytes(authority)
+    path = folder / "server.pem"
+    path.write_bytes(server + keys[1].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return path
