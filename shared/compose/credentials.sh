@@ -16,6 +16,9 @@ write() {
 }
 
 write credentials/redis-password "$REDIS_PASSWORD"
+write credentials/postgres-password ""
+rm -f credentials/pgpass
+(umask 277 && echo "postgres:*:*:taskqueue:$(cat credentials/postgres-password)" >credentials/pgpass) # libpq: for its owner only
 write grafana-credentials/password "$GRAFANA_PASSWORD"
 
 [ -n "$GRAFANA_PASSWORD" ] && shown="as in .env" || shown=$(cat grafana-credentials/password)

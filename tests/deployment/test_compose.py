@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sqlalchemy import make_url
 
 from taskqueue.dashboard import serve as dashboard_server
 from taskqueue.dashboard.auth.users import Users
@@ -127,8 +128,11 @@ def written(folder: Path, **environment: str) -> dict[str, str]:
     assert "REDIS" not in said
     password = (folder / "grafana-credentials" / "password").read_text()
     assert (password in said) != bool(environment.get("GRAFANA_PASSWORD")), "a chosen one is not shown"
-    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.glob("*/*")} == {0o440}
-    return {each.name: each.read_text() for each in folder.glob("*/*")}
+    found = {each.name: each.read_text() for each in folder.glob("*/*")}
+    assert found.pop("pgpass") == f"postgres:*:*:taskqueue:{found['postgres-password']}\n"
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in folder.glob("*/*")}
+    assert modes == {**dict.fromkeys(found, 0o440), "pgpass": 0o400}, "libpq reads none that others may read"
+    return found
 
 
 def test_passwords_are_made_once_and_those_of_the_env_file_replace_them(tmp_path: Path) -> None:
@@ -136,20 +140,36 @@ def test_passwords_are_made_once_and_those_of_the_env_file_replace_them(tmp_path
     assert {len(each) for each in first.values()} == {48}
     assert written(tmp_path) == first
     mine = written(tmp_path, REDIS_PASSWORD="mine", GRAFANA_PASSWORD="own")
-    assert mine == {"redis-password": "mine", "password": "own"}
+    made = {"postgres-password": first["postgres-password"]}
+    assert mine == {"redis-password": "mine", "password": "own", **made}
 
 
 @pytest.mark.parametrize("environment", [{}, PASSWORDS])
 def test_who_needs_a_password_waits_for_it_and_finds_it(environment: dict[str, str]) -> None:
     there = json.loads(compose_file.read(environment=environment).stdout)["services"]
     readers = {name for name, each in there.items() if CREDENTIALS in [v["target"] for v in each.get("volumes", [])]}
-    assert readers == {"credentials", "redis", "redis-1", "redis-2", *PARTS}, "Grafana's is in another volume"
+    servers = {"redis", "redis-1", "redis-2", "postgres"}
+    assert readers == {"credentials", *servers, *PARTS}, "Grafana's is in another volume"
     for name in {*readers, "grafana"} - {"credentials", *PARTS}:
         assert there[name]["depends_on"]["credentials"]["condition"] == "service_completed_successfully"
         assert there[name]["group_add"] == [there["credentials"]["user"].partition(":")[2]]
     for name in readers - {"credentials"}:
         assert [each.get("read_only") for each in there[name]["volumes"] if each["target"] == CREDENTIALS] == [True]
     assert there["credentials"]["network_mode"] == "none"
+
+
+def test_the_profile_with_a_database_is_that_of_the_page() -> None:
+    page = (ROOT / "docs" / "deploy" / "compose.md").read_text().partition("## History in PostgreSQL")[2]
+    [url] = re.findall(r"^echo HISTORY_URL=(\S+) >> settings.env$", page, re.MULTILINE)
+    address = make_url(load({"HISTORY_URL": url}).history_url)
+    there = json.loads(compose_file.read().stdout)["services"]
+    database = there[address.host or ""]
+    assert database["profiles"] == ["postgres"]
+    assert database["environment"]["POSTGRES_USER"] == address.username == address.database
+    assert not database.get("ports")
+    for part in PARTS:
+        assert there[part]["environment"]["PGPASSFILE"] == f"{CREDENTIALS}/pgpass"
+        assert there[part]["networks"].keys() & database["networks"].keys()
 
 
 def test_make_env_writes_passwords_for_their_owner_alone_and_changes_none_that_is_there(tmp_path: Path) -> None:
@@ -383,7 +403,10 @@ def test_a_part_is_started_by_its_command_after_redis_is_well(part: str) -> None
 @pytest.mark.parametrize("part", PARTS)
 def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
     environment = services()[part]["environment"]
-    assert {name.lower() for name in environment} <= Settings.model_fields.keys() | {"redis_password_file"}
+    assert {name.lower() for name in environment} <= Settings.model_fields.keys() | {
+        "redis_password_file",
+        "pgpassfile",
+    }
     settings = settings_of(part)
     assert settings.bind_host == "0.0.0.0"
     assert settings.allow_anonymous
