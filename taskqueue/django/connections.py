@@ -30,6 +30,9 @@ def check_connections(*, shared: bool = False) -> None:
     reset_queries()
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
+            if not shared:  # the attempt that opened it has ended: what comes next must not be lost with it
+                connection.close()
+                del connections[connection.alias]
             continue
         close_at = connection.close_at
         if shared:  # another coroutine may be between two chunks of a query

@@ -151,6 +151,18 @@ def test_threads_and_coroutines_leave_no_connections(
         wait_until(lambda: len(postgresql.connections("busy")) == (age != "0"), "the main thread keeps its own")
 
 
+@pytest.mark.parametrize("age", ["0", "60"])
+def test_a_transaction_that_a_task_leaves_open_takes_nothing_of_the_next_task(
+    postgresql: PostgreSQL, redis_client: Redis, redis_url: str, tmp_path: Path, age: str
+) -> None:
+    with workers(postgresql, redis_client, redis_url, tmp_path, 1, DJANGO_CONN_MAX_AGE=age) as system:
+        all_completed(system, [system.submit("keep-transaction", "{}")])
+        all_completed(system, [system.submit("create-user", '{"name": "next"}')])
+        with postgresql.connect("busy") as connection:
+            found = connection.execute("SELECT username FROM auth_user WHERE username IN ('lost', 'next')").fetchall()
+        assert found == [("next",)]
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("age", ["0", "60"])
 def test_a_burst_of_threads_leaves_connections_to_others(

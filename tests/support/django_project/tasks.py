@@ -153,6 +153,22 @@ async def count_in_coroutine(seconds: float) -> int:
     return count + await User.objects.acount()
 
 
+_blocks: list[Any] = []
+
+
+@handler("keep-transaction", max_retries=0)
+def keep_transaction() -> None:
+    """Leaves a transaction open that something still refers to, in the main thread."""
+    _blocks.append(transaction.atomic())
+    _blocks[-1].__enter__()
+    User.objects.create(username="lost")
+
+
+@handler("create-user", max_retries=0)
+def create_user(name: str) -> int:
+    return int(User.objects.create(username=name).pk)
+
+
 @handler("leave-transaction", threads=True, max_retries=0)
 def leave_transaction() -> int:
     """Leaves a transaction open, as a generator that is not exhausted does."""
