@@ -21,6 +21,7 @@ _HEX = re.compile(r"[0-9a-fA-F-]{8,}")
 _ROW = re.compile(r"#(?:[.:,/+@]#)+")
 _LONG_QUOTE = re.compile(r"""(["'])[^"']{40,}\1""")
 _NAME = type.__dict__["__name__"]
+_MRO = type.__dict__["__mro__"]
 _INSTRUMENTATION = str(Path(__file__).parents[1] / "observability" / "instrumentation.py")
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
 
@@ -49,6 +50,15 @@ def place(traceback: TracebackType | None, runners: Collection[str] = ()) -> str
 def class_name(value: object) -> str:
     """Returns the name of its class, even if a metaclass overrides `__name__`."""
     return str(_NAME.__get__(type(value)))
+
+
+def lineage(error: BaseException) -> tuple[type, ...]:
+    """Returns the class of an error and those it inherits from, even if a metaclass hides them.
+
+    Compare them by identity: a metaclass may define `__eq__` or `__hash__`.
+    """
+    found: tuple[type, ...] = _MRO.__get__(type(error))
+    return found
 
 
 def _function(frame: TracebackType) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from random import Random
 from typing import TypeAlias
+
+from taskqueue.shared.domain.failure_fingerprint import lineage
 
 _MOST = 1e9
 """The upper bound of seconds and of counts: three decades."""
@@ -47,7 +48,7 @@ class RetryPolicy:
             raise ValueError(f"pauses has {len(self.pauses)} entries: at most {MOST_PAUSES} are allowed")
         numbers = [(each.name, getattr(self, each.name)) for each in fields(self) if each.name != "pauses"]
         for name, value in (*numbers, *(("a pause", pause) for pause in self.pauses)):
-            if isinstance(value, bool) or not 0 <= value <= _MOST:  # also false for nan
+            if not _is_number(value) or not 0 <= value <= _MOST:  # also false for nan
                 raise ValueError(f"{name} is {str(value)[:40]}: it must be from 0 to {_MOST:g}")
 
     def delay(self, failures: int, random: Random | None = None) -> timedelta | None:
@@ -92,6 +93,11 @@ class RetryPolicy:
         return replace(self, **values)  # type: ignore[arg-type]  # the keys were just checked against the fields
 
 
+def _is_number(value: object) -> bool:
+    """Returns whether JSON has the value as a number, unlike a Decimal."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 _BACKOFF = {"initial_delay", "multiplier", "max_delay"}
 
 
@@ -116,20 +122,20 @@ class RetryRules:
         chosen = rule(error, failures) if callable(rule) else None
         if chosen is None or isinstance(chosen, timedelta):
             return chosen
-        if isinstance(chosen, bool) or not math.isfinite(chosen) or not 0 <= chosen <= _MOST:
+        if not _is_number(chosen) or not 0 <= chosen <= _MOST:
             raise ValueError(f"it returned {str(chosen)[:40]}: return seconds from 0 to {_MOST:g}, or None to give up")
         return timedelta(seconds=chosen)
 
     def names(self, error: BaseException) -> bool:
         """Returns whether there is a rule for an error like this."""
-        return not self.rules.keys().isdisjoint(type(error).__mro__)
+        return any(each is named for each in lineage(error) for named in self.rules)
 
     def chooses(self, error: BaseException) -> bool:
         """Returns whether a function decides."""
         return callable(self._rule(error))
 
     def _rule(self, error: BaseException) -> Rule:
-        return next((self.rules[each] for each in type(error).__mro__ if each in self.rules), ())
+        return next((rule for each in lineage(error) for named, rule in self.rules.items() if each is named), ())
 
 
 def read_rules(given: object) -> tuple[Changes, RetryRules]:

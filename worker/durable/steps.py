@@ -94,7 +94,7 @@ def step(
     """
     if name.startswith(SIGNAL):
         raise ValueError(f"the name of a step cannot begin with {SIGNAL!r}, as waits for signals do: {name[:100]!r}")
-    if type(retries) is not int or not retries >= 0 or not retry_delay >= 0:
+    if type(retries) is not int or not retries >= 0 or type(retry_delay) not in (int, float) or not retry_delay >= 0:
         raise ValueError(f"step {name!r}: retries and retry_delay must be at least 0, got {retries} and {retry_delay}")
     replay = replay_of_current_task()
     call = _Call(

@@ -308,7 +308,7 @@ class ConcurrentExecutor:
         if os.getpid() != self.pid:
             return  # a handler forked this process
         running.result = result
-        interrupted = type(result) in (WorkerStops, LoopBlocked)
+        interrupted = is_error(result) and is_a(result, (WorkerStops, LoopBlocked))
         outcome = hooks.INTERRUPTED if interrupted else running.attempt.judged(result)
         for hook in hooks.HOOKS.at_end(outcome):
             with hook.guarded():

@@ -246,7 +246,8 @@ class Outcomes:
                 return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, cause.until_us, cause)  # type: ignore[attr-defined]
             if refusable and is_a(cause, (UnknownTaskType, InvalidData)):
                 return Judgement(Outcome.REFUSED, TaskState.PENDING, 0, cause)
-            outcome = _OUTCOMES.get(type(cause), Outcome.FAILED)
+            # By identity: the metaclass of an error may refuse to compare or to hash.
+            outcome = next((one for kind, one in _OUTCOMES.items() if kind is type(cause)), Outcome.FAILED)
             return Judgement(outcome, *self._next_state(assignment, handler, cause), cause)
         except BaseException as problem:  # the class of the error, or of a rule, may raise anything
             log.error("task %s: judging its error failed, using the policy: %s", text(assignment.id), describe(problem))

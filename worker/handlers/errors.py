@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.failure_fingerprint import class_name
+from taskqueue.shared.domain.failure_fingerprint import class_name, lineage
 from taskqueue.worker.handlers.signals import GiveUp, LeaseLost, RetryLater, TaskCancelled, TaskSuspended
 from taskqueue.worker.handlers.signals import TimeLimitExceeded as TimeLimit
 
@@ -41,7 +41,8 @@ def classes_of(given: object) -> tuple[type[BaseException], ...]:
 
 def is_a(error: BaseException, classes: Iterable[type[BaseException]]) -> bool:
     """Returns whether an `except` clause with these classes catches the error."""
-    return not set(classes).isdisjoint(type(error).__mro__)
+    family = lineage(error)
+    return any(each is one for one in classes for each in family)
 
 
 def decisive(

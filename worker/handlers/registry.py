@@ -325,7 +325,9 @@ def _check(name: str, argument: str, value: object) -> None:
     kind, expected = _ARGUMENTS[argument]
     try:
         TypeAdapter(kind | None).validate_python(value)
-    except ValidationError:
+        if not isinstance(value, int | float | str | timedelta | None):
+            raise ValueError  # a Decimal or a Fraction, which pydantic takes for a number and JSON does not
+    except ValueError:
         raise HandlerError(f"@task({name!r}): {argument} is {repr(value)[:100]}: use {expected}") from None
 
 

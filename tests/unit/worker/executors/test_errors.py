@@ -136,6 +136,17 @@ class Odd(Exception, metaclass=Asked):
     pass
 
 
+class Compared(type):
+    """A metaclass that fails when one compares or hashes its classes, or asks for what they inherit from."""
+
+    __hash__ = __eq__ = Silent._fail
+    __mro__ = property(Silent._fail)
+
+
+class Unlike(Exception, metaclass=Compared):
+    pass
+
+
 class Hollow(ExceptionGroup[Exception]):
     exceptions = property(Silent._fail)
 
@@ -152,6 +163,8 @@ HOSTILE: dict[str, Callable[[], BaseException]] = {
     "silent in a group": lambda: group(Silent(), ValueError()),
     "odd": lambda: Odd("o"),
     "odd in a group": lambda: group(Odd()),
+    "unlike": lambda: Unlike("u"),
+    "unlike in a group": lambda: group(Unlike(), ValueError()),
     "hollow": lambda: Hollow("h", [ValueError()]),
     "nested": lambda: _nested(400),
 }

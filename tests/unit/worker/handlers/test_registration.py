@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import fractions
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,20 +19,35 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 INF, NAN = float("inf"), float("nan")
+FIVE = decimal.Decimal(5)
 
 
 @pytest.mark.parametrize(
     ("argument", "values"),
     [
-        ("timeout", [0, -5, "30s", INF, NAN, True, 8 * 86400]),
-        ("max_retries", [-1, INF, NAN, "3", 1.5, True, 1001]),
-        ("initial_delay", [-5, "5s", INF, NAN, True]),
-        ("max_delay", [-5, INF, NAN, True]),
-        ("multiplier", [0.5, 101, NAN, "2"]),
-        ("jitter", [2, -0.1, NAN, True]),
+        ("timeout", [FIVE, 0, -5, "30s", INF, NAN, True, 8 * 86400]),
+        ("max_retries", [FIVE, -1, INF, NAN, "3", 1.5, True, 1001]),
+        ("initial_delay", [FIVE, fractions.Fraction(1), -5, "5s", INF, NAN, True]),
+        ("max_delay", [FIVE, -5, INF, NAN, True]),
+        ("multiplier", [FIVE, 0.5, 101, NAN, "2"]),
+        ("jitter", [FIVE, 2, -0.1, NAN, True]),
         ("give_up_on", [ValueError, ["ValueError"], "ValueError", [None], {ValueError: None}, [ValueError()]]),
-        ("retry", [5, {"ValueError": None}, [], [NAN], [True], ["1"], ValueError, lambda error: 5, {OSError: [-1]}]),
-        ("concurrency", [-1, True, 1.5]),
+        (
+            "retry",
+            [
+                [FIVE],
+                5,
+                {"ValueError": None},
+                [],
+                [NAN],
+                [True],
+                ["1"],
+                ValueError,
+                lambda error: 5,
+                {OSError: [-1]},
+            ],
+        ),
+        ("concurrency", [FIVE, -1, True, 1.5]),
         ("rate", ["100/minute", 100, ""]),
         ("burst", [3]),
         ("queue", ["a b", "", 5, "a\n"]),
@@ -52,7 +69,14 @@ def test_an_argument_out_of_range_is_refused_with_the_names_of_handler_and_argum
 
 
 @pytest.mark.parametrize(
-    "options", [{"retries": True}, {"retries": 1.5}, {"retry_delay": NAN}, {"give_up_on": ["OSError"]}]
+    "options",
+    [
+        {"retries": True},
+        {"retries": 1.5},
+        {"retry_delay": NAN},
+        {"retry_delay": FIVE},
+        {"give_up_on": ["OSError"]},
+    ],
 )
 def test_a_step_checks_its_options_before_it_fails(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
