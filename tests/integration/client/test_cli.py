@@ -206,6 +206,9 @@ def test_many_tasks_are_counted_and_then_cancelled(run: Command) -> None:
     shown = run("bulk", "cancel", "--tag", "bulk-of-cli")
     assert "3 tasks; nothing was changed" in shown
     assert all(each in shown for each in ids)
+    assert "2 tasks; nothing was changed" in run("bulk", "cancel", "--tag", "bulk-of-cli", "--limit", "2")
+    [made] = run.json("batch-from", '{"type": "noop", "data": null}', "--tag", "bulk-of-cli", "--limit", "1")
+    assert made["accepted"] == 1
     [ended] = run.json("bulk", "cancel", "--tag", "bulk-of-cli", "--rate", "1000", "--yes", "--wait")
     assert (ended["status"], ended["done"]) == ("finished", 3)
     assert {run.json("show", each)[0]["status"] for each in ids} == {"cancelled"}

@@ -321,7 +321,9 @@ def test_the_leader_steps_down(browser: Browser, system: System) -> None:
     from taskqueue.shared.stores.locks import LEADER, RedisLocks
 
     RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
-    assert "hk-1" in browser.text("/locks")
+    page = browser.text("/locks")
+    assert "hk-1" in page
+    assert page.count(">critical<") == 3
     assert "is no longer the leader" in browser.post("/locks/step-down", reason="node goes away").text
     assert browser.post("/locks/step-down", reason="again").status_code == 409
 
