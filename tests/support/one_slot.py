@@ -32,7 +32,7 @@ _OPTIONS = {
 
 NOT_APPLYING = {
     "rq_jobs/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
-    r"rq_jobs/.*\[2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
+    r"(rq_jobs|worker/test_rq_tools).*2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
     "rq_jobs/test_scheduler_entries": "the keys of rq-scheduler have no prefix",
     "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
     "housekeeping/test_readme.*gives_the_answer_that_is_shown": "the page shows keys without a prefix",

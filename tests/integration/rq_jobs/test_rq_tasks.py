@@ -23,6 +23,7 @@ from taskqueue.worker import main as worker_main
 from taskqueue.worker.handlers.signals import TaskSuspended
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
+from tests.support.rq_versions import VERSIONS, environment
 
 SHOP = shop.__name__
 OFFERING = {"RQ_TASK_QUEUES": "imports,mail", "RQ_ALLOW": f"{SHOP}.*,operator.add,datetime.date"}
@@ -66,7 +67,12 @@ def start_stock(system: System, redis_server: EmbeddedRedis) -> Start:
     return lambda *names: system.start("rq.cli", "worker", "--url", redis_server.url, *(names or ("imports",)))
 
 
-def test_a_stock_worker_runs_the_job_and_the_task_has_its_result(system: System, start_stock: Start) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_stock_worker_runs_the_job_and_the_task_has_its_result(
+    system: System, start_stock: Start, version: str
+) -> None:
+    system.environment |= environment(version)
+    system.as_shipped = version != VERSIONS[-1]
     system.start_housekeeper()
     system.start_worker(**OFFERING)
     sums = [submit(system, "add", number, 1) for number in range(3)]
@@ -80,7 +86,10 @@ def test_a_stock_worker_runs_the_job_and_the_task_has_its_result(system: System,
     assert all(each.get_status() == "finished" for each in waiting)
 
 
-def test_our_worker_runs_the_job_and_no_executor_waits_for_it(system: System) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_our_worker_runs_the_job_and_no_executor_waits_for_it(system: System, version: str) -> None:
+    system.environment |= environment(version)
+    system.as_shipped = version != VERSIONS[-1]
     system.start_housekeeper()
     system.start_worker(**ADOPTING)  # one executor
     tasks = [submit(system, "add", number, 1) for number in range(20)]

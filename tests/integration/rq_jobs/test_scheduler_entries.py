@@ -23,6 +23,7 @@ from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED
+from tests.support.rq_versions import VERSIONS, environment
 from tests.support.store import Store
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -198,7 +199,10 @@ def test_a_step_under_an_ended_lock_is_refused(store: Store) -> None:
     assert not store.redis.exists("rq:queue:imports")
 
 
-def test_a_housekeeper_and_a_worker_run_the_entries_of_an_rq_program(system: System) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_housekeeper_and_a_worker_run_the_entries_of_an_rq_program(system: System, version: str) -> None:
+    system.environment |= environment(version)
+    system.as_shipped = version != VERSIONS[-1]
     adopting = {"RQ_QUEUES": "imports", "RQ_ALLOW": ALLOWED, "RQ_PICKLE": "true"}
     system.start_worker(**adopting)
     system.start("housekeeper", RQ_QUEUES="imports", RQ_ALLOW=ALLOWED)

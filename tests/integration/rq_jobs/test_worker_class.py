@@ -37,16 +37,21 @@ from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
 from taskqueue.worker.rq_jobs.worker_class import address_of
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
+from tests.support.rq_versions import VERSIONS, environment
 
 STARTED = 90
 ODD = "p#/w"
 """Characters that would end an address early."""
 
 
+OF_EACH_RQ = pytest.mark.parametrize("system", VERSIONS, indirect=True)
+
+
 @pytest.fixture
-def system(system: System, redis_server: EmbeddedRedis) -> System:
-    """As RQ programs have it: with all rights, also those for RQ's channels."""
-    return replace(system, url=redis_server.url)
+def system(system: System, redis_server: EmbeddedRedis, request: pytest.FixtureRequest) -> System:
+    """As RQ programs have it: with all rights, also those for RQ's channels; with the installed RQ or a named one."""
+    other = environment(request.param) if hasattr(request, "param") else {}
+    return replace(system, url=redis_server.url, environment={**other}, as_shipped=bool(other))
 
 
 def start(system: System, *options: str, queues: tuple[str, ...] = ("high", "default")) -> subprocess.Popen[bytes]:
@@ -69,6 +74,7 @@ def finished(job: Job) -> bool:
     return job.get_status() == "finished"
 
 
+@OF_EACH_RQ
 def test_burst_runs_what_is_there_and_ends(system: System) -> None:
     jobs = [queue(system, name).enqueue(shop.add, 1, number) for number in range(15) for name in ("default", "high")]
     assert ended(start(system, "--burst")) == 0
@@ -76,6 +82,7 @@ def test_burst_runs_what_is_there_and_ends(system: System) -> None:
     assert not Worker.all(connection=system.redis)
 
 
+@OF_EACH_RQ
 def test_round_robin_takes_one_job_of_each_queue_in_turn(system: System) -> None:
     names = ("one", "two", "three")
     for name in names:
@@ -118,6 +125,7 @@ def test_scheduled_jobs_are_enqueued_with_scheduler_only(system: System, options
     assert finished(due) == bool(options)
 
 
+@OF_EACH_RQ
 def test_its_name_queues_and_result_ttl_are_those_of_the_command(system: System) -> None:
     process = start(system, "--name", "nightly", "--results-ttl", "86400")
     wait_until(
@@ -151,6 +159,7 @@ def test_a_signal_lets_the_job_end_and_a_second_one_does_not(system: System) -> 
     assert not finished(second)
 
 
+@OF_EACH_RQ
 def test_a_killed_command_leaves_no_process_behind(system: System) -> None:
     process = start(system)
     job = queue(system).enqueue(shop.add, 1, 1)
@@ -202,6 +211,7 @@ def start_two(system: System, **options: Any) -> tuple[subprocess.Popen[bytes], 
     return process, jobs[0], jobs[1]
 
 
+@OF_EACH_RQ
 @pytest.mark.parametrize(
     "options", [{}, {"on_stopped": shop.stopped, "on_failure": shop.failed}], ids=["plain", "callbacks"]
 )
@@ -240,6 +250,7 @@ def test_stop_job_of_another_worker_or_an_ended_job_changes_nothing(system: Syst
     assert process.poll() is None
 
 
+@OF_EACH_RQ
 def test_rq_suspend_and_resume(system: System) -> None:
     process = start(system)
     wait_until(lambda: Worker.count(connection=system.redis) == 1, "the worker is up", STARTED)
@@ -252,6 +263,7 @@ def test_rq_suspend_and_resume(system: System) -> None:
     assert process.poll() is None
 
 
+@OF_EACH_RQ
 def test_rq_empty_and_requeue(system: System) -> None:
     waiting = [queue(system).enqueue(shop.add, 1, 1) for _ in range(3)]
     assert "3 jobs removed from default queue" in rq(system, "empty", "default")
@@ -264,6 +276,7 @@ def test_rq_empty_and_requeue(system: System) -> None:
     assert finished(failing)
 
 
+@OF_EACH_RQ
 def test_rq_cron_enqueues_and_the_worker_runs(system: System, tmp_path: Path) -> None:
     config = tmp_path / "cron.py"
     config.write_text(
@@ -277,7 +290,8 @@ def test_rq_cron_enqueues_and_the_worker_runs(system: System, tmp_path: Path) ->
 
 def rq(system: System, *command: str) -> str:
     arguments = [sys.executable, "-m", "rq.cli", *command, "--url", system.url]
-    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    env = {**os.environ, **system.environment}
+    return subprocess.run(arguments, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def test_executors_set_django_up(system: System) -> None:
@@ -287,6 +301,7 @@ def test_executors_set_django_up(system: System) -> None:
     assert job.return_value() is True
 
 
+@OF_EACH_RQ
 def test_a_pool_of_these_workers(system: System) -> None:
     jobs = [queue(system).enqueue(shop.add, 1, number) for number in range(10)]
     arguments = ("--url", system.url, "-n", "2", "-w", "taskqueue.rq.Worker", "--burst", "default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from taskqueue.shared.domain.task import RQ_STATUS, TaskState
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import ROOT, System, free_port, wait_until
 from tests.support.keys import keys
+from tests.support.rq_versions import VERSIONS, environment
 
 PAGE = ROOT / "docs" / "guides" / "working-with-rq.md"
 
@@ -114,16 +116,22 @@ def checkout(tmp_path: Path, redis_server: EmbeddedRedis) -> Path:
     return tmp_path
 
 
-def test_the_documented_rq_info_works(system: System, busy: dict[TaskState, str], checkout: Path) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_documented_rq_info_works(system: System, busy: dict[TaskState, str], checkout: Path, version: str) -> None:
+    env = {**os.environ, **environment(version)}
     done = subprocess.run(
-        documented("rq info"), shell=True, cwd=checkout, capture_output=True, text=True, timeout=60, check=True
+        documented("rq info"), shell=True, cwd=checkout, env=env, capture_output=True, text=True, timeout=60, check=True
     )
     assert "queue normal 0, 1 executing, 1 finished, 1 failed" in done.stdout
 
 
-def test_the_documented_rq_dashboard_works(system: System, busy: dict[TaskState, str], checkout: Path) -> None:
-    port = free_port()
-    with subprocess.Popen(f"exec {documented('rq-dashboard')} --port {port}", shell=True, cwd=checkout) as process:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_documented_rq_dashboard_works(
+    system: System, busy: dict[TaskState, str], checkout: Path, version: str
+) -> None:
+    port, env = free_port(), {**os.environ, **environment(version)}
+    command = f"exec {documented('rq-dashboard')} --port {port}"
+    with subprocess.Popen(command, shell=True, cwd=checkout, env=env) as process:
         try:
             root = f"http://127.0.0.1:{port}"
             wait_until(lambda: succeeds(root), "it answers", 60)
