@@ -132,7 +132,8 @@ def _adopter(settings: Settings, name: str, engine: Engine, terms: Terms) -> Ado
             "RQ_QUEUES needs the first partition, in which RQ programs have their jobs: REDIS_PARTITIONS has none"
         )
     scripts = Scripts(connect(settings.partitions[0].store_url, name=f"rq-{name}"))
-    adopter = Adopter(scripts, settings.adopted_queues, lambda: engine.draining_until is not None, terms)
+    queues, executors = settings.adopted_queues, settings.executors
+    adopter = Adopter(scripts, queues, lambda: engine.draining_until is not None, terms, executors)
     adopter.start()
     log.info(
         "jobs of the RQ queues %s are run if they match %s", *map(", ".join, (settings.rq_queues, settings.rq_allow))

@@ -31,7 +31,8 @@ AT_ONCE = 50
 MOST_ADOPTED = 1000
 """Tasks of RQ jobs that have not ended: what waits beyond these stays in RQ's own queues."""
 MOST_OF_SEVERAL = 200
-"""The same for several queues: a job of the first one waits behind what was adopted from the others."""
+"""The same for several queues, of which only so many are adopted ahead as start soon: a job of the first one waits
+behind what was adopted from the others."""
 IDLE = 0.1
 """Seconds until queues where nothing arrived are read again, as jobs become due."""
 SETTLE = 0.2
@@ -48,11 +49,16 @@ _REFUSED = "JobRefused"
 class Adopter:
     """Adopts jobs in a thread of the worker until it drains or is stopped.
 
-    `queues` are RQ's, each with the queue of its tasks.
+    `queues` are RQ's, each with the queue of its tasks; `executors` is how many jobs this worker runs at a time.
     """
 
     def __init__(
-        self, scripts: Scripts, queues: Mapping[str, str], draining: Callable[[], bool], terms: Terms = _USUAL
+        self,
+        scripts: Scripts,
+        queues: Mapping[str, str],
+        draining: Callable[[], bool],
+        terms: Terms = _USUAL,
+        executors: int = MOST_ADOPTED,
     ) -> None:
         self.scripts = scripts
         self.queues = queues
@@ -61,6 +67,9 @@ class Adopter:
         self._taken = 0
         self._open: list[str] = []
         """Its tasks that have not ended, where that decides when this worker ends."""
+        self._waiting: list[str] = []
+        """Its tasks that have not started, of several queues."""
+        self._executors = self._ahead = executors
         self._busy_at = time.monotonic()
         self._turn = 0
         self._at_once = AT_FIRST
@@ -96,8 +105,9 @@ class Adopter:
         """Adopts from each queue in turn, the first until it is empty; returns how many jobs became tasks."""
         # RQ's other strategies choose a queue for each job.
         room = self._at_once = self._at_once if self.terms.strategy == "default" else 1
-        most = MOST_ADOPTED if len(self.queues) == 1 else MOST_OF_SEVERAL
+        most = MOST_OF_SEVERAL if (several := len(self.queues) > 1) else MOST_ADOPTED
         room = room if self.terms.max_jobs is None else min(room, self.terms.max_jobs - self._taken)
+        room = min(room, self._room()) if several else room
         adopted, ids = 0, [new_task_id() for _ in range(room)]
         for name in self._in_order() if ids else ():
             about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, most, int(self.terms.scheduler))
@@ -106,9 +116,20 @@ class Adopter:
                 break
         self._at_once = ADOPTED_AT_ONCE if adopted >= AT_FIRST else AT_FIRST
         self._taken += adopted
+        self._waiting += ids[:adopted] if several else ()
         if self.terms.ends:
             self._open += ids[:adopted]
         return adopted
+
+    def _room(self) -> int:
+        """Returns how many jobs of several queues may be adopted: about as many as start before the next look."""
+        before, redis, keys = self._waiting, self.scripts.redis, self.scripts.keys
+        queues = {*self.queues.values()} if before else ()
+        found = [redis.zmscore(keys.pending(each), before) for each in queues]
+        self._waiting = [task for task, *at in zip(before, *found, strict=True) if any(each is not None for each in at)]
+        # Twice what started since the last look, so that executors of short jobs do not wait.
+        self._ahead = max(self._executors, 2 * (len(before) - len(self._waiting)), self._ahead * 3 // 4)
+        return self._ahead - len(self._waiting)
 
     def _in_order(self) -> Sequence[str]:
         names = [*self.queues]

@@ -100,6 +100,22 @@ def test_queues_are_adopted_in_their_order_and_within_the_bound(store: Store, mo
     assert adopting.adopt() == 1
 
 
+def test_of_several_queues_only_what_starts_soon_is_adopted_ahead(store: Store) -> None:
+    mail = [queue(store.redis, "mail").enqueue(shop.add, 1, 1).id for _ in range(200)]
+    queues = {"imports": "normal", "mail": "normal"}
+    adopting = Adopter(store.scripts, queues, lambda: False, executors=2)
+    assert [adopting.adopt(), adopting.adopt()] == [2, 0]
+    assert len(store.claim(2)) == 2
+    urgent = queue(store.redis).enqueue(shop.add, 1, 1).id
+    assert [adopting.adopt(), adopting.adopt()] == [1, 2], "the first queue, then the other one"
+    assert [adopted(store.redis)[each] for each in store.claim(9, "t2")] == [urgent, *mail[2:4]]
+    claimed = []
+    for at in range(6):
+        adopting.adopt()
+        claimed.append(len(store.claim(200, f"again-{at}")))
+    assert claimed == [6, 12, 20, 40, 80, 37], "more and more while they start at once"
+
+
 def test_foreign_jobs_in_a_queue_of_ours_are_adopted_and_its_tasks_stay(store: Store) -> None:
     parked = queue(store.redis, "normal").enqueue(shop.add, 1, 1)
     store.claim()

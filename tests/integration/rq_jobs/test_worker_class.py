@@ -91,6 +91,17 @@ def test_round_robin_takes_one_job_of_each_queue_in_turn(system: System) -> None
     assert [*map(text, system.redis.lrange("rq:program:order", 0, -1))] == [*names] * 3
 
 
+def test_a_job_of_the_first_queue_starts_before_the_backlog_of_others(system: System) -> None:
+    slow = [queue(system).enqueue(shop.sleep, 0.2) for _ in range(30)]
+    process = start(system, "--burst")
+    wait_until(lambda: finished(slow[0]), "the first job has run", STARTED)
+    urgent = queue(system, "high").enqueue(shop.add, 1, 1)
+    assert ended(process) == 0
+    starts = sorted(job.started_at for job in (*slow, urgent) if job.refresh() is None and job.started_at)
+    assert len(starts) == 31
+    assert starts.index(urgent.started_at) < 15
+
+
 def test_a_signal_before_the_engine_is_up_is_a_stop_in_order(system: System) -> None:
     process = start(system)
     wait_until(lambda: commands(process.pid), "the engine is being started", STARTED)
