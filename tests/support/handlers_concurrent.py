@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import resource
+import sys
 import threading
 import time
 from contextvars import ContextVar
@@ -222,6 +223,27 @@ def thread_limited(seconds: float) -> None:
 def thread_stuck() -> None:
     """Waits where Python cannot interrupt it."""
     time.sleep(3600)
+
+
+@task("thread-forks", threads=True, timeout=10, max_retries=0)
+def thread_forks(how: str) -> int:
+    return _status_of_a_child(how)
+
+
+@task("forks", timeout=10, max_retries=0)
+async def forks(how: str) -> int:
+    return _status_of_a_child(how)
+
+
+def _status_of_a_child(how: str) -> int:
+    """Forks a process that leaves the handler, and returns its exit status."""
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if how == "exits":
+        sys.exit(7)
+    if how == "raises":
+        raise ValueError("in a forked process")
+    return 5
 
 
 @task("limit-files", max_retries=0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import decimal
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -253,6 +254,13 @@ class Attempt:
         judgement = self.judgement or self._judge(result)
         version = self.attempts.version_of(self.handler) if self.handler and type(result) is InvalidData else ""
         return outcomes.failed(assignment, result, record, run_us, judgement, version)
+
+
+def leave(result: bytes | BaseException) -> NoReturn:
+    """Ends a forked process that returned from the handler, as at the end of a program."""
+    if isinstance(result, SystemExit):
+        os._exit(result.code if isinstance(result.code, int) else 0 if result.code is None else 1)
+    os._exit(1 if is_error(result) else 0)
 
 
 _OF_ERROR, _OF_GROUP = vars(BaseException), vars(BaseExceptionGroup)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.attempt import Attempt, Attempts
-from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, begun, new_loop
+from taskqueue.worker.executors.attempt import Attempt, Attempts, leave
+from taskqueue.worker.executors.handlers_loop import Begun, begun, new_loop
 from taskqueue.worker.executors.interpreter_state import clear_thread_locals
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
@@ -122,17 +122,22 @@ class Running:
         if not self.thread_cleared:
             self.thread_cleared = True
             clear_thread_locals()
-        self.thread = threading.get_ident()
+        self.thread, pid = threading.get_ident(), os.getpid()
+        value: Any = None
+        raised: BaseException | None = None
         try:
             if self.interruption is not None and self.interruption is not known:
                 raise self.interruption
-            return function(*arguments), None
+            value = function(*arguments)
         except BaseException as error:
-            return None, error
+            raised = error
         finally:
+            if os.getpid() != pid:
+                leave(b"" if raised is None else raised)
             with self.lock:
                 _raise_in(self.thread, None)  # nothing is raised in the next attempt of this thread
                 self.thread = 0
+        return value, raised
 
 
 class ConcurrentExecutor:
@@ -283,7 +288,7 @@ class ConcurrentExecutor:
         running.ending = True
         begun.set(None)
         if os.getpid() != self.pid:
-            os._exit(1 if is_error(result) else 0)
+            leave(result)
         self._finish(running, result)
 
     async def _run_after_hooks(self, running: Running) -> Any:
@@ -328,7 +333,7 @@ class ConcurrentExecutor:
     async def _in_thread(self, running: Running, function: Callable[..., Any], *arguments: object) -> Any:
         """Runs a function that waits in a thread; the attempt ends when the function does."""
         call = partial(running.call_in_thread, running.interruption, function, *arguments)
-        future = self.loop.run_in_executor(self._threads_for(running), copy_context().run, call)
+        future = asyncio.wrap_future(self._threads_for(running).submit(copy_context().run, call), loop=self.loop)
         while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(future)
@@ -397,8 +402,8 @@ class ConcurrentExecutor:
 
     def _end_children(self, running: Running) -> None:
         """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
-        if self.loop.leave_calls(running.on_loop):
-            self.attempts.report_leftovers(running.attempt.name, CALLS_LEFT, logging.WARNING, ends=True)
+        if left := self.loop.leave_calls(running.on_loop, running.interruption is not None):
+            self.attempts.report_leftovers(running.attempt.name, left, logging.WARNING, ends=True)
         elif running.on_loop.calls:
             self.leftovers.report_calls(running.attempt.name)
         if not running.on_loop.tasks:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
+from taskqueue.worker.executors.handlers_loop import Begun, HandlersLoop, begun, new_loop
 
 _THREADS = 32
 """Threads of `asyncio.to_thread`: the most that Python gives a program."""
@@ -36,8 +36,7 @@ class CoroutineRunner:
             if left := asyncio.all_tasks(loop) - self._kept:
                 self._cancel(loop, left)
             self.calls_left |= bool(began.calls)
-            if loop.leave_calls(began):
-                self.left = self.left or CALLS_LEFT
+            self.left = loop.leave_calls(began) or self.left
             loop.restore_settings()
 
     def run_and_keep(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

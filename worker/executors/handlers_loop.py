@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import ContextVar
@@ -13,17 +14,20 @@ CALLS = "task thread of a coroutine"
 CALLS_LEFT = "calls of asyncio.to_thread that still run"
 _MOST_LEFT = 32
 """Such calls above which the executor is replaced."""
+THREADS_LEFT = "calls that still run in all threads of a ThreadPoolExecutor, such as that of sync_to_async"
 
 
 class Begun:
     """What one attempt has begun on the loop, and set there for itself."""
 
-    __slots__ = ("calls", "executor", "factory", "tasks")
+    __slots__ = ("calls", "calls_elsewhere", "executor", "factory", "tasks")
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.calls: set[Future[Any]] = set()
         """Calls in threads; cancelling the coroutine that waits for one does not end it."""
+        self.calls_elsewhere: dict[Future[Any], tuple[Executor, asyncio.Future[Any]]] = {}
+        """Those in executors that may outlive the attempt, with what waits for them."""
         self.executor: Executor | None = None
         self.factory: Callable[..., Any] | None = None
 
@@ -39,6 +43,7 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
     def share(self, threads: int) -> None:
         """Prepares it for attempts that use at most so many threads at a time."""
         self._left = set[Future[Any]]()
+        self._left_elsewhere: dict[Future[Any], Executor] = {}
         self.set_default_executor(ThreadPoolExecutor(threads, CALLS))
         super().set_task_factory(_new_task)
         self.keep_settings()
@@ -54,28 +59,37 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
             self.set_debug(debug)
             self.set_exception_handler(handler)
 
-    def leave_calls(self, own: Begun) -> bool:
+    def leave_calls(self, own: Begun, interrupted: bool = False) -> str:
         """Allows one more thread for each call that an ended attempt has left running, which cannot be ended.
 
-        Returns whether too many are left for this process.
+        Returns why this process must be replaced: too many are left, or they occupy another executor.
         """
         if own.calls:
             self._left = {each for each in [*self._left, *own.calls] if not each.done()}
             if isinstance(self._calls, ThreadPoolExecutor):
                 self._calls._max_workers = self._threads + len(self._left)  # noqa: SLF001  # asked for at each call
-        return bool(own.calls) and len(self._left) > _MOST_LEFT
+            if own.calls and len(self._left) > _MOST_LEFT:
+                return CALLS_LEFT
+        for call, (executor, waiter) in [*own.calls_elsewhere.items()]:
+            if call.running() and (interrupted or waiter.cancelled()):  # others are meant to outlive the attempt
+                self._left_elsewhere[call] = executor
+                running = Counter(each for left, each in self._left_elsewhere.items() if not left.done())
+                if running[executor] >= getattr(executor, "_max_workers", 1):
+                    return THREADS_LEFT
+        return ""
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         own = begun.get()
-        executor = executor or (own.executor if own is not None else None)
-        if executor is not None:
-            called: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
-            return called
-        call = self._calls.submit(func, *args)
-        if own is not None:
+        executor = executor or (own.executor if own is not None else None) or self._calls
+        call = executor.submit(func, *args)
+        waiter = asyncio.wrap_future(call, loop=self)
+        if own is not None and executor is self._calls:
             own.calls.add(call)
             call.add_done_callback(own.calls.discard)
-        return asyncio.wrap_future(call, loop=self)
+        elif own is not None and executor is not own.executor:
+            own.calls_elsewhere[call] = executor, waiter
+            call.add_done_callback(lambda done: own.calls_elsewhere.pop(done, None))
+        return waiter
 
     def set_default_executor(self, executor: Executor) -> None:
         if (own := begun.get()) is not None:

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping
 from contextvars import copy_context
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from taskqueue.shared.failpoints import failpoint
 from taskqueue.worker.executors import ipc, own_signals
-from taskqueue.worker.executors.attempt import Attempt, Attempts
+from taskqueue.worker.executors.attempt import Attempt, Attempts, leave
 from taskqueue.worker.executors.coroutines import CoroutineRunner
 from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
 from taskqueue.worker.executors.leftovers import Leftovers
@@ -132,7 +132,7 @@ class SerialExecutor:
         if attempt.hooked and os.getpid() == self.pid:
             hooks.run_after(current_task(), attempt.judged(result), self._call_last_hook)
         if os.getpid() != self.pid:
-            _leave(result)
+            leave(result)
         return attempt.ended(result)
 
     def _call_after_hooks(self, attempt: Attempt) -> Any:
@@ -198,10 +198,3 @@ class SerialExecutor:
         for fd in (self.ends.tasks, self.ends.start_tokens, self.ends.events):
             with contextlib.suppress(OSError):
                 os.close(fd)
-
-
-def _leave(result: bytes | BaseException) -> NoReturn:
-    """Ends a forked process that returned from the handler, as at the end of a program."""
-    if isinstance(result, SystemExit):
-        os._exit(result.code if isinstance(result.code, int) else 0 if result.code is None else 1)
-    os._exit(0 if isinstance(result, bytes) else 1)

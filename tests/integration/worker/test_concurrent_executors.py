@@ -253,3 +253,10 @@ def test_a_handler_that_lowers_the_limits_of_its_process_fails_no_neighbour(syst
     assert system.ended(culprit).summary.state is TaskState.COMPLETED
     go.touch()
     assert Counter(each.summary.state for each in details(system, beside)) == {TaskState.COMPLETED: 10}
+
+
+@pytest.mark.parametrize("kind", ["forks", "thread-forks"])
+def test_a_process_that_a_handler_forks_ends_when_it_leaves_the_handler(system: System, kind: str) -> None:
+    system.start_worker()
+    ids = {how: system.submit(kind, json.dumps({"how": how})) for how in ("returns", "raises", "exits")}
+    assert {how: system.ended(each).result for how, each in ids.items()} == {"returns": 0, "raises": 1, "exits": 7}

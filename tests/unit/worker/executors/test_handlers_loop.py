@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import multiprocessing
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
 
 from taskqueue.worker.executors.coroutines import CoroutineRunner
-from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, Begun, HandlersLoop, begun, new_loop
+from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, THREADS_LEFT, Begun, HandlersLoop, begun, new_loop
 
 Value = TypeVar("Value")
 
@@ -113,5 +115,52 @@ def test_calls_that_hang_leave_later_ones_their_threads_until_there_are_too_many
         runner.left, runner.calls_left = "", False
         runner.run(asyncio.to_thread(int))  # one that leaves none is not blamed for those of others
         assert (runner.left, runner.calls_left) == ("", False)
+    finally:
+        end.set()
+
+
+def test_a_call_that_is_given_up_and_occupies_an_executor_of_the_module_is_reported() -> None:
+    runner, end, shared = CoroutineRunner(cancel_wait=600), threading.Event(), ThreadPoolExecutor(2)
+
+    async def call(in_time: float | None) -> None:
+        waiter = asyncio.get_running_loop().run_in_executor(shared, end.wait)
+        if in_time is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter, in_time)
+
+    async def call_in_process(pool: ProcessPoolExecutor) -> int:
+        return await asyncio.get_running_loop().run_in_executor(pool, abs, -3)
+
+    try:
+        runner.run(call(0.01))
+        assert runner.left == "", "it has another thread"
+        runner.run(call(None))
+        assert runner.left == "", "nothing waited for it: it is meant to go on"
+        end.set()
+        runner.run(call(10))
+        assert runner.left == "", "it has ended"
+        end.clear()
+        runner.run(call(0.01))
+        assert runner.left == ""
+        runner.run(call(0.01))
+        assert runner.left == THREADS_LEFT
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            assert runner.run(call_in_process(pool)) == 3
+    finally:
+        end.set()
+
+
+def test_what_an_interrupted_attempt_shields_occupies_its_executor_too(loop: HandlersLoop) -> None:
+    end, shared, own = threading.Event(), ThreadPoolExecutor(1), Begun()
+
+    async def shielded() -> None:
+        begun.set(own)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(loop.run_in_executor(shared, end.wait)), 0.05)
+
+    try:
+        loop.run_until_complete(shielded())
+        assert loop.leave_calls(own, interrupted=False) == ""
+        assert loop.leave_calls(own, interrupted=True) == THREADS_LEFT
     finally:
         end.set()
