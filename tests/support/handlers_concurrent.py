@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -223,6 +224,14 @@ def thread_limited(seconds: float) -> None:
 def thread_stuck() -> None:
     """Waits where Python cannot interrupt it."""
     time.sleep(3600)
+
+
+@task("thread-state", threads=True, max_retries=0)
+def thread_state() -> list[int]:
+    """Gives the numbers of blocked signals and of processors of its thread, and changes both."""
+    blocked, processors = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]), os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    return [len(blocked), len(processors)]
 
 
 @task("thread-forks", threads=True, timeout=10, max_retries=0)

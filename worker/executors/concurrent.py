@@ -24,7 +24,7 @@ from taskqueue.worker.executors.interpreter_state import clear_thread_locals
 from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from taskqueue.worker.executors.leftovers import Leftovers
 from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
-from taskqueue.worker.executors.process_state import limits
+from taskqueue.worker.executors.process_state import Group, limits, of_threads
 from taskqueue.worker.handlers import hooks
 from taskqueue.worker.handlers.context import current_task
 from taskqueue.worker.handlers.errors import decisive, is_a, is_error, leaves, traceback_of
@@ -65,6 +65,7 @@ class Running:
         "ending",
         "interruption",
         "lock",
+        "of_thread",
         "on_loop",
         "raised",
         "result",
@@ -75,8 +76,9 @@ class Running:
         "timer",
     )
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, of_thread: Group) -> None:
         self.attempt = attempt
+        self.of_thread = of_thread
         self.begun = False
         """Whether its coroutine has made its first step: one that is cancelled before that never runs."""
         self.context = copy_context()
@@ -122,6 +124,7 @@ class Running:
         if not self.thread_cleared:
             self.thread_cleared = True
             clear_thread_locals()
+            self.of_thread.restore()
         self.thread, pid = threading.get_ident(), os.getpid()
         value: Any = None
         raised: BaseException | None = None
@@ -176,6 +179,7 @@ class ConcurrentExecutor:
         loop = self.loop
         loop.keep_settings()
         self._limits = limits()
+        self._of_thread = of_threads()
         os.register_at_fork(after_in_child=self._on_fork)
         waits_for_worker = (ipc.write.__code__, ConcurrentExecutor._write.__code__)
         self.watch = LoopWatch(loop, self._on_blocked, self._on_stuck_loop, self._may_interrupt, waits_for_worker)
@@ -245,7 +249,7 @@ class ConcurrentExecutor:
 
     def _start(self, clock_offset_us: int, assignment: Assignment) -> None:
         failpoint("executor.begin")
-        running = Running(Attempt(self.attempts, assignment, clock_offset_us))
+        running = Running(Attempt(self.attempts, assignment, clock_offset_us), self._of_thread)
         self.running[assignment.number] = running
         self.watch.begin()
         running.task = self.loop.create_task(self._run(running), context=running.context)

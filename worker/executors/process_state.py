@@ -143,25 +143,30 @@ def _quick() -> list[Property]:
 def _slow() -> list[Property]:
     for number in _OUR_SIGNALS:
         faulthandler.unregister(number)
-    set_mask: Any = partial(signal.pthread_sigmask, signal.SIG_SETMASK)
     return [
         # Reading it takes the executor's signals back, also those that a module has registered when it was imported.
         Property("signals of faulthandler", lambda: any([*map(faulthandler.unregister, _OUR_SIGNALS)])),
         Property("signal handlers", _handlers(_SIGNALS), partial(_restore_signals, _SIGNALS)),
-        Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), set_mask),
         Property("the locale", partial(_locale.setlocale, locale.LC_ALL, None), _restore_locale),
         Property("resource limits", limits, _restore_soft_limits),
         Property("the priority", partial(os.getpriority, os.PRIO_PROCESS, 0)),
         Property("the user", lambda: (os.getuid(), os.geteuid(), os.getgid(), os.getegid())),
-        *_affinity(),
+        *_of_threads(),
         Property("file descriptors 0 to 2", lambda: [*map(_identity, range(3))]),
     ]
 
 
-def _affinity() -> list[Property]:
+def of_threads() -> Group:
+    """Returns the properties that each thread has of its own, as they are now."""
+    return Group(_of_threads())
+
+
+def _of_threads() -> list[Property]:
+    set_mask: Any = partial(signal.pthread_sigmask, signal.SIG_SETMASK)
+    mask = Property("the signal mask", partial(_signal.pthread_sigmask, signal.SIG_BLOCK, ()), set_mask)
     if not hasattr(os, "sched_getaffinity"):  # outside of Linux
-        return []
-    return [Property("the processors", partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0))]
+        return [mask]
+    return [mask, Property("the processors", partial(os.sched_getaffinity, 0), partial(os.sched_setaffinity, 0))]
 
 
 def _alarm_is_set() -> bool:

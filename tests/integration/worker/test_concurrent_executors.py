@@ -260,3 +260,10 @@ def test_a_process_that_a_handler_forks_ends_when_it_leaves_the_handler(system: 
     system.start_worker()
     ids = {how: system.submit(kind, json.dumps({"how": how})) for how in ("returns", "raises", "exits")}
     assert {how: system.ended(each).result for how, each in ids.items()} == {"returns": 0, "raises": 1, "exits": 7}
+
+
+def test_the_next_task_of_a_thread_has_the_signals_and_processors_of_the_executor(system: System) -> None:
+    system.start_worker(EXECUTOR_SLOTS="1")
+    expected = system.ended(system.submit("thread-state", "{}")).result
+    for _ in range(3):
+        assert system.ended(system.submit("thread-state", "{}")).result == expected
