@@ -25,7 +25,7 @@ from rq_scheduler import Scheduler
 
 from taskqueue.shared.domain.schedule import Schedule
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from taskqueue.shared.redis.client import connect, text
 from taskqueue.shared.stores.schedules import ScheduleStore
 from taskqueue.worker.executors.process_tree import descendants
 from tests.labs.rq_jobs import program
@@ -90,6 +90,8 @@ class SideBySide:
         self.notes.touch()
         self.found = Findings()
         self.running: dict[str, Popen[bytes]] = {}
+        self.taken: set[str] = set()
+        """Jobs that RQ's worker had taken out of their list and not begun when it was killed: RQ forgets these."""
 
     def run(self, kills: int, minutes: float) -> Findings:
         """Enqueues and kills, waits until all has ended, and lets everything run in peace for some minutes."""
@@ -177,7 +179,20 @@ class SideBySide:
             name = f"process below {name}"
         else:
             kill_all(self.running[name])
+            self.taken |= self._in_no_list() if name == "stock" else set()
         self.found.kills[name] += 1
+
+    def _in_no_list(self) -> set[str]:
+        """Returns jobs that wait and that no worker would find."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for each in self._ids():
+                pipeline.hget(Job.key_for(each), "status")
+            waiting = {
+                each for each, status in zip(self._ids(), pipeline.execute(), strict=True) if status == b"queued"
+            }
+        listed = {job for name in QUEUES for job in Queue(name, connection=self.redis).job_ids}
+        adopted = {text(value).split()[1] for value in self.redis.hvals(self.system.scripts.keys.RQ_ADOPTED)}
+        return waiting - listed - adopted
 
     def _wait(self) -> None:
         """Waits until all jobs have ended, or none has for long."""
@@ -204,9 +219,11 @@ class SideBySide:
         found.statuses = self._statuses()
         begun = Counter({program.job_id(int(number)): many for number, many in ran.items()})
         begun.update({each.split()[0]: 1 for each in entries})
+        forgotten = self.taken & self._in_no_list()
         for each, job in zip(self._ids(), Job.fetch_many(self._ids(), connection=self.redis), strict=True):
             status = str(job.get_status(refresh=False).value) if job else "gone"
-            if status == "failed" and job and any(reason in str(job.exc_info) for reason in _GIVEN_UP):
+            is_given_up = status == "failed" and job and any(reason in str(job.exc_info) for reason in _GIVEN_UP)
+            if is_given_up or each in forgotten:
                 found.given_up += 1
             elif status != "finished" or not begun[each]:
                 found.lost.append(f"{each} {status}")
