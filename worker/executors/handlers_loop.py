@@ -68,6 +68,10 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
             self._left = {each for each in [*self._left, *own.calls] if not each.done()}
             if isinstance(self._calls, ThreadPoolExecutor):
                 self._calls._max_workers = self._threads + len(self._left)  # noqa: SLF001  # asked for at each call
+                # Python 3.11 counts threads as idle that took a queued call, and a call may wait for a hung one.
+                while self._calls._idle_semaphore.acquire(timeout=0):  # noqa: SLF001
+                    pass
+                self._calls._adjust_thread_count()  # noqa: SLF001
             if own.calls and len(self._left) > _MOST_LEFT:
                 return CALLS_LEFT
         for call, (executor, waiter) in [*own.calls_elsewhere.items()]:
@@ -82,11 +86,11 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
         own = begun.get()
         executor = executor or (own.executor if own is not None else None) or self._calls
         call = executor.submit(func, *args)
-        waiter = asyncio.wrap_future(call, loop=self)
         if own is not None and executor is self._calls:
             own.calls.add(call)
-            call.add_done_callback(own.calls.discard)
-        elif own is not None and executor is not own.executor:
+            call.add_done_callback(own.calls.discard)  # before the callback that lets the attempt end
+        waiter = asyncio.wrap_future(call, loop=self)
+        if own is not None and executor is not self._calls and executor is not own.executor:
             own.calls_elsewhere[call] = executor, waiter
             call.add_done_callback(lambda done: own.calls_elsewhere.pop(done, None))
         return waiter
