@@ -197,7 +197,8 @@ class SideBySide:
     def _wait(self) -> None:
         """Waits until all jobs have ended, or none has for long."""
         ended, since = -1, time.monotonic()
-        while ended < self.jobs + ENTRIES and time.monotonic() - since < PATIENCE:
+        most = self.jobs + ENTRIES
+        while ended + len(self.taken & self._in_no_list()) < most and time.monotonic() - since < PATIENCE:
             if (now := sum(self._statuses()[each] for each in ("finished", "failed"))) != ended:
                 ended, since = now, time.monotonic()
             self._let_run(1)
