@@ -38,7 +38,7 @@ def test_each_app_has_a_client_of_its_config(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TASKQUEUE_URL", "http://of-the-environment:8000")
     queue = TaskQueue()
     for url, used in (("http://tasks.lan", "tasks.lan"), (None, "of-the-environment")):
-        app = Flask("shop")
+        app = Flask(__name__)
         app.config.update(TASKQUEUE_URL=url, TASKQUEUE_API_KEY="key-7")
         queue.init_app(app)
         with app.app_context():
@@ -49,20 +49,20 @@ def test_each_app_has_a_client_of_its_config(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_app_is_prepared_at_once_or_later() -> None:
-    app = Flask("shop")
+    app = Flask(__name__)
     TaskQueue(app)
     assert isinstance(app.extensions["taskqueue"], Client)
 
 
 def test_a_wrong_address_is_found_when_the_app_is_prepared() -> None:
-    app = Flask("shop")
+    app = Flask(__name__)
     app.config["TASKQUEUE_URL"] = "localhost"
     with pytest.raises(ValueError, match="localhost"):
         TaskQueue(app)
 
 
 def test_an_app_without_the_extension_is_told_what_to_call() -> None:
-    with Flask("shop").app_context(), pytest.raises(RuntimeError, match=r"call TaskQueue\(app\), or init_app\(app\)"):
+    with Flask(__name__).app_context(), pytest.raises(RuntimeError, match=r"call TaskQueue\(app\), or init_app\(app\)"):
         _ = TaskQueue().client
 
 

@@ -35,4 +35,4 @@ try:
 except RollBack:
     pass
 print(outbox.add(new_task("process", "in autocommit mode")))
-outbox.add(new_task("unknown", 1))
+outbox.add(new_task("strict", 1))

@@ -53,7 +53,8 @@ class Command:
 
 @pytest.fixture
 def gateway(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Running]:
-    TaskTypes(redis_client).publish([TaskType(name="process", schema={})])
+    strict = TaskType(name="strict", schema={"type": "string"})
+    TaskTypes(redis_client).publish([TaskType(name="process", schema={}), strict])
     with running_system(redis_client, redis_url, tmp_path) as system:
         yield start_gateway(system)
 
@@ -76,7 +77,7 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
 ) -> None:
     accepted = write(engine, new_task("process", 1), new_task("process", {"large": "x" * 50_000}))
     too_large = write(engine, new_task("process", "x" * 120_000))  # than MAX_BODY_BYTES of the gateway
-    unknown = write(engine, new_task("unknown", 1))
+    unfit = write(engine, new_task("strict", 1))
     after = write(engine, new_task("process", 2))
     port = free_port()
     relay = command.start(OUTBOX_METRICS_PORT=str(port))
@@ -95,7 +96,7 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
     assert relay.returncode == 0
     assert "row refused" in errors
     listed = command.run("--refused").splitlines()
-    assert [each.split()[0] for each in listed if each[:2] == "01"] == too_large + unknown
+    assert [each.split()[0] for each in listed if each[:2] == "01"] == too_large + unfit
     assert re.search("Body too large.*", listed[0])
     assert "2 rows wait again" in command.run("--retry")
     assert SqlTable(engine).backlog().waiting == 2

@@ -54,7 +54,8 @@ def project(request: pytest.FixtureRequest, engine: Engine, redis_client: Redis,
     if engine.url.drivername not in ENGINES:
         pytest.skip("Django has drivers of its own for this database")
     names = ("outbox-invoice", "process", "tests.integration.outbox.django_tasks.receipt")
-    TaskTypes(redis_client).publish([TaskType(name=name, schema={}) for name in names])
+    strict = TaskType(name="strict", schema={"type": "string"})
+    TaskTypes(redis_client).publish([*(TaskType(name=name, schema={}) for name in names), strict])
     project = Project(engine, TASKQUEUE_URL=redis_url, OUTBOX_METRICS_PORT="0", SHOP_USE_TZ=request.param)
     project.run("django", "migrate", "-v0")
     return project
@@ -81,9 +82,9 @@ def test_committed_rows_become_tasks_and_refused_ones_can_be_seen_and_retried(
     stored = list(map(text, redis_client.lrange(keys.rq_queue("normal"), 0, -1)))
     assert stored == ids
     refused = project.run("django", "taskqueue_outbox", "--refused")
-    assert "unknown" in refused
-    assert "Unknown task type" in refused
-    TaskTypes(redis_client).publish([TaskType(name="unknown", schema={})])
+    assert "strict" in refused
+    assert "string" in refused
+    TaskTypes(redis_client).publish([TaskType(name="strict", schema={})])
     assert "1 rows wait again" in project.run("django", "taskqueue_outbox", "--retry")
     wait_until(lambda: redis_client.llen(keys.rq_queue("normal")) == len(ids) + 1, "the row was sent again")
     relay.send_signal(signal.SIGTERM)

@@ -91,7 +91,7 @@ class SideBySide:
         self.found = Findings()
         self.running: dict[str, Popen[bytes]] = {}
         self.taken: set[str] = set()
-        """Jobs that RQ's worker had taken out of their list and not begun when it was killed: RQ forgets these."""
+        """Jobs that RQ's worker had taken out of their list when it was killed: RQ forgets them, or judges later."""
 
     def run(self, kills: int, minutes: float) -> Findings:
         """Enqueues and kills, waits until all has ended, and lets everything run in peace for some minutes."""
@@ -183,12 +183,14 @@ class SideBySide:
         self.found.kills[name] += 1
 
     def _in_no_list(self) -> set[str]:
-        """Returns jobs that wait and that no worker would find."""
+        """Returns jobs that wait or have begun and that no worker of ours has, nor any list."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for each in self._ids():
                 pipeline.hget(Job.key_for(each), "status")
             waiting = {
-                each for each, status in zip(self._ids(), pipeline.execute(), strict=True) if status == b"queued"
+                each
+                for each, status in zip(self._ids(), pipeline.execute(), strict=True)
+                if status in (b"queued", b"started")  # RQ judges one that has begun after its time limit only
             }
         listed = {job for name in QUEUES for job in Queue(name, connection=self.redis).job_ids}
         adopted = {text(value).split()[1] for value in self.redis.hvals(self.system.scripts.keys.RQ_ADOPTED)}
