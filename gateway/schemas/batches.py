@@ -69,7 +69,9 @@ class EarlierTasks(BulkFilter):
     """Earlier tasks on record in Redis, each of which gives a new one: those that match all fields."""
 
     status: StatusWord | None = Field(None, description="Null: every status.")
-    limit: int | None = Field(None, ge=1, description="How many at most: the latest of a filter, the first of a batch.")
+    limit: int | None = Field(
+        None, ge=1, description="Maximum number of tasks: the latest of a filter, the first of a batch."
+    )
     deleted: Literal[False] = Field(False, description="Deleted tasks cannot be selected.")
     batch_id: str | None = Field(
         None, pattern="^[A-Za-z0-9_-]{1,128}$", description="Of the other fields, only status and limit apply then."

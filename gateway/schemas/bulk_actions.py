@@ -29,9 +29,7 @@ class BulkFilter(Body, TaskFilter):
     tag: str | None = Field(None, min_length=1, max_length=64)
     submitted_by: str | None = Field(None, min_length=1, max_length=100)
     deleted: bool = Field(False, description="For restore: deleted tasks in place of cancelled ones.")
-    limit: int | None = Field(
-        None, ge=1, le=10**9, description="How many of them at most: those that entered it first."
-    )
+    limit: int | None = Field(None, ge=1, le=10**9, description="Maximum number of tasks; the oldest are taken.")
 
 
 class BulkPreviewBody(Body):

@@ -17,7 +17,7 @@ def add_command(commands: Any) -> None:
     example = '{"type": "publish", "data": {"url": {"$from": "result.url"}}}'
     one.add_argument("task", type=_task, metavar="TASK", help=f"JSON, for example: {example}")
     add_filters(one)
-    one.add_argument("--limit", type=int, metavar="N", help="N of these tasks at most")
+    one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
     one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status and --limit apply then")
     one.add_argument("--name", help="name of the new batch")
     one.add_argument("--max-running", type=int)

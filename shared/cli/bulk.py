@@ -45,7 +45,7 @@ def add_commands(group: Any) -> None:
         one.add_argument("ids", nargs="*", metavar="ID", help="ids of tasks, in place of a filter")
         one.set_defaults(deleted=None, canary=None, success=None)
         add_filters(one)
-        one.add_argument("--limit", type=int, metavar="N", help="N of these tasks at most")
+        one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
         if name == "move":
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":

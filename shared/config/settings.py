@@ -318,7 +318,7 @@ class Settings(BaseModel):
     retry_pauses: Pauses = _at(
         "retry.pauses",
         (),
-        "Delays before the retries, as 15s, 1m, 5m, in place of growing ones; with MAX_RETRIES the last is repeated.",
+        "Delays before the retries, such as 15s, 1m, 5m, instead of growing ones. MAX_RETRIES repeats the last one.",
     )
     retry_jitter: float = _at("retry.jitter", 0.0, "Spreads each delay by up to this share of it, 0 to 1.", ge=0, le=1)
     max_crashes: int = _at("retry.max_crashes", 3, "Crashes after which a task is dead-lettered.", ge=1, le=100)
