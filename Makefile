@@ -50,7 +50,7 @@ LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/inte
 ON_EACH_PYTHON := tests/unit tests/acceptance/test_package.py tests/integration/django
 
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-PYTEST := $(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone"
+PYTEST := $(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" $(if $(CI),--timeout 900)
 # The versions of Python beside that of .venv which are in PATH or installed by pyenv; its summary names those that are not.
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[1-9].*/bin)
 OTHER_PYTHONS := PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session tests --

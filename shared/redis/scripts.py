@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -122,14 +122,23 @@ class Scripts:
         except ResponseError as again:
             raise _translated(again) from again
 
-    def quarantine(self, fencing_token: FencingToken = NO_LOCK, wanted: Mapping[str, str] | None = None) -> int:
-        """Quarantines keys of another type than theirs, of these or of the whole system; returns how many."""
+    def quarantine(
+        self,
+        fencing_token: FencingToken = NO_LOCK,
+        wanted: Mapping[str, str] | None = None,
+        queues: Collection[str] = (),
+    ) -> int:
+        """Quarantines keys of another type than theirs, of these or of the whole system; returns how many.
+
+        The keys of `queues` are examined beside those of the queues that RQ's register lists.
+        """
         given = self.clock.script_argument()
         pairs = {**quarantine.single(self.keys), **quarantine.of_queue(self.keys)} if wanted is None else wanted
         arguments = [part for pair in pairs.items() for part in pair]
         try:
             script = with_quarantine("quarantine", self.keys)
-            found = self.redis.eval(script, 0, given, fencing_token.lock, fencing_token.token, *arguments)
+            lock = (fencing_token.lock, fencing_token.token)
+            found = self.redis.eval(script, 0, given, *lock, len(queues), *queues, *arguments)
         except ResponseError as error:
             raise _translated(error) from error
         for key, held in zip(found[::2], found[1::2], strict=True):

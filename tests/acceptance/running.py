@@ -13,8 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from taskqueue.shared.http.bind import free_port
-from tests.support.harness import ROOT, wait_until
+from tests.support.harness import ROOT, free_port, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,11 @@ def product(
             stderr=subprocess.STDOUT,
         )
     try:
-        wait_until(lambda: _is_up(process, log), "the banner came", 60)
+        try:
+            wait_until(lambda: _is_up(process, log), "the banner came", 60)
+        except AssertionError as error:
+            error.add_note(log.read_text())
+            raise
         with httpx.Client(base_url=f"http://127.0.0.1:{ports['GATEWAY_PORT']}", timeout=20) as api:
             yield Product(process, log, api, ports, folder / "data")
     finally:

@@ -14,10 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taskqueue.shared.http.bind import free_port
 from tests.acceptance.running import product
 from tests.deployment import compose_file
-from tests.support.harness import ROOT, wait_until
+from tests.support.harness import ROOT, free_port, wait_until
 
 EXAMPLE = "examples.distributed_queue"
 README = (ROOT / "examples" / "distributed_queue" / "README.md").read_text()

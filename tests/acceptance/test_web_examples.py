@@ -19,12 +19,11 @@ from flask.testing import FlaskClient
 
 from examples.flask_app import create_app
 from taskqueue import Client, LocalClient, use_client
-from taskqueue.shared.http.bind import free_port
 from taskqueue.worker.handlers.registry import REGISTRY
 from tests.acceptance.running import product
 from tests.deployment import compose_file
 from tests.deployment.compose_file import services
-from tests.support.harness import ROOT, wait_until
+from tests.support.harness import ROOT, free_port, wait_until
 
 FLASK = ROOT / "examples" / "flask_app"
 FASTAPI = ROOT / "examples" / "fastapi_app"

@@ -15,9 +15,8 @@ from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
 from taskqueue.shared.http import healthcheck
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.http.metrics_server import Check, MetricsServer
-from tests.support.harness import ROOT
+from tests.support.harness import ROOT, free_port
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 FINAL = DOCKERFILE.rpartition("\nFROM ")[2]

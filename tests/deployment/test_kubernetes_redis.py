@@ -10,10 +10,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import choose_server
 from tests.deployment.manifests import config_map, workloads
-from tests.support.harness import wait_until
+from tests.support.harness import free_port, wait_until
 
 MANIFEST = workloads()["redis"].container
 

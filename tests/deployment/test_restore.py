@@ -11,12 +11,11 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import ServerBinary
 from tests.deployment import compose_file
 from tests.deployment.manifests import config_map, workloads
 from tests.support.documents import DOCUMENTS
-from tests.support.harness import ROOT, wait_until
+from tests.support.harness import ROOT, free_port, wait_until
 from tests.support.redis_servers import redis_cli, servers
 
 PASSWORD = "0123abcdef"

@@ -12,10 +12,9 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.security import generate_password_hash
 
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import text
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")

@@ -15,9 +15,8 @@ from werkzeug.test import Client
 
 from taskqueue.dashboard.below_path import BelowPath
 from taskqueue.shared.config.settings import load
-from taskqueue.shared.http.bind import free_port
 from tests.integration.dashboard.test_serve import _answers
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 
 PAGE = (
     '<a href="/tasks">/tasks</a> <a href="//other">x</a> <form action="/" data-copy="/a"><b hx-get="/b" title="a="/c">'

@@ -21,14 +21,13 @@ from werkzeug.security import generate_password_hash
 from taskqueue.shared.domain.lock import FencingToken
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.errors import StepRefused
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from taskqueue.shared.stores.locks import lock_acquire
 from taskqueue.shared.stores.task_types import TaskType, TaskTypes
 from taskqueue.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import bury
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
 
 if TYPE_CHECKING:

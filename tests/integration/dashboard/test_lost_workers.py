@@ -8,11 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers, workers_lost
 from tests.integration.dashboard.conftest import Browser
-from tests.support.harness import System, scrape, wait_until
+from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.keys import keys
 
 LEASE = timedelta(seconds=9)

@@ -6,8 +6,7 @@ import signal
 import socket
 import urllib.request
 
-from taskqueue.shared.http.bind import free_port
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 
 
 def _answers(url: str, timeout: float = 2) -> bool:

@@ -16,6 +16,7 @@ from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
 from taskqueue.shared.stores.batches import Batches, BatchTerms
 from taskqueue.shared.stores.locks import HeldLock, NoLocks
+from taskqueue.shared.stores.queue_register import QueueRegister
 from taskqueue.shared.stores.queues import Queues, cancel
 from taskqueue.shared.stores.tasks import Records
 from taskqueue.worker.housekeeping.jobs.recovery import Recovery
@@ -262,6 +263,25 @@ def test_a_young_task_without_a_ticket_is_left_alone_for_a_while(machine: Machin
     assert job.run(held).done == 0
     machine.advance(6)
     assert job.run(held).done == 700
+
+
+@pytest.mark.parametrize("name", [b"late", b"\xff\xfe"])
+@pytest.mark.parametrize("key", [keys.rq_queue, keys.pending, keys.foreign])
+def test_a_queue_whose_keys_are_corrupt_does_not_hold_up_the_repair_of_others(
+    machine: Machine, name: bytes, key: Callable[[str], str]
+) -> None:
+    held = NoLocks().acquire(Lock(name="recovery", at_most=timedelta(seconds=30)))
+    assert held is not None
+    machine.redis.zadd(keys.QUEUES, {name: 1})  # and RQ's register, which may be corrupt too, does not list it
+    register = QueueRegister(machine.redis, QUEUES)
+    job = Recovery(machine.scripts, register, timedelta(seconds=1), timedelta(), tasks_per_run=500)
+    machine.redis.set(key(text(name)), "of another type")
+    ids = submit(machine, 5)
+    machine.redis.delete(keys.rq_queue("normal"), keys.pending("normal"))
+    machine.advance(1)
+    job.run(held)
+    assert machine.redis.type(key(text(name))) in (b"none", b"zset")
+    assert sorted(claim(machine, 10)) == sorted(ids)
 
 
 @pytest.mark.parametrize("broken", [keys.rq_queue("normal"), keys.pending("normal")])

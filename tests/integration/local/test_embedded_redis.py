@@ -15,7 +15,6 @@ import pytest
 import redis
 
 from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import (
     EmbeddedRedis,
     ServerBinary,
@@ -24,6 +23,7 @@ from taskqueue.shared.local.embedded_redis import (
     identify,
 )
 from tests.integration.local.watching import Program, eventually, is_gone, redis_answers
+from tests.support.harness import free_port
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.dev import Part, check_format, check_ports, reach
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.figures import judge_since
+from tests.support.harness import free_port
 
 
 def part(name: str, port: int) -> Part:

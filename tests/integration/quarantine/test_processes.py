@@ -156,5 +156,7 @@ def test_corruption_of_every_kind_stops_no_process(system: System) -> None:
         wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023
     counted = ("taskqueue_quarantined_keys", ())
     wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.QUARANTINE) > 5, "they are counted", 90)
-    assert (worker.poll(), housekeeper.poll(), system.executors(worker)) == (None, None, executors), system.logs()
+    assert (worker.poll(), housekeeper.poll()) == (None, None), system.logs()
+    # An attempt whose record was broken while it ran has lost its lease: its executor is replaced unless it is over.
+    assert "lease lost, stopping it" in system.logs() or system.executors(worker) == executors, system.logs()
     assert "Traceback" not in system.logs()

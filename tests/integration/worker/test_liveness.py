@@ -17,9 +17,8 @@ import pytest
 from redis import Redis
 
 from taskqueue.shared.doctor.system import check_queues
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from tests.support.harness import QUICK, ROOT, System, running_system, wait_until
+from tests.support.harness import QUICK, ROOT, System, free_port, running_system, wait_until
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:

@@ -14,9 +14,8 @@ import pytest
 
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.domain.traceparent import attempt_span
-from taskqueue.shared.http.bind import free_port
 from tests.support.collector import Collector
-from tests.support.harness import System, wait_until
+from tests.support.harness import System, free_port, wait_until
 
 _F_SETPIPE_SZ = 1031
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -6,12 +6,11 @@ import json
 import urllib.request
 from pathlib import Path
 
-from taskqueue.shared.http.bind import free_port
 from taskqueue.shared.local.embedded_redis import EmbeddedRedis
 from taskqueue.shared.redis.client import connect
 from tests.labs.stories.shop import OLD, fill
 from tests.labs.stories.stories import Player, broken_release, browser_page, dead_letters, stuck_queue
-from tests.support.harness import System, running_system, wait_until
+from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys
 
 STUCK = 4

@@ -49,7 +49,7 @@ class Recovery:
         self.foreign: dict[str, int] = {}
 
     def run(self, held: HeldLock) -> RunResult:
-        quarantined = RunResult(self.scripts.quarantine(held.fencing_token))
+        quarantined = RunResult(self.scripts.quarantine(held.fencing_token, queues=tuple(self.queues)))
         done = sum((self._recover(queue, held) for queue in self.queues), quarantined) + RunResult(
             self._check_consistency(held)
         )
