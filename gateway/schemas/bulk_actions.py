@@ -45,8 +45,8 @@ class BulkPreviewBody(Body):
     to: QueueName | None = Field(None, description="For move: the queue to move to; it must exist.")
     patch: dict[str, Any] | None = Field(
         None,
-        description="For retry: a JSON merge patch (RFC 7396) that changes the data of each dead letter first. Nothing "
-        "begins if one of the first 500 could not have the changed data; such a later one remains a dead letter.",
+        description="For retry: a JSON merge patch (RFC 7396) that changes the data of each dead letter first. The "
+        "action is refused if the changed data of one of the first 500 is not valid; later ones remain dead letters.",
     )
 
 
@@ -75,7 +75,7 @@ class ChangeView(View):
     task_id: str
     before: Any
     after: Any
-    problem: str | None = Field(description="Why the task cannot have the changed data.")
+    problem: str | None = Field(description="Why the changed data is not valid for the task.")
 
 
 class BulkPreview(View):
@@ -86,7 +86,7 @@ class BulkPreview(View):
     sample: list[TaskView] = Field(description="Some of the tasks.")
     changes: list[ChangeView] = Field(description="With a patch: the changes of some of them, the impossible first.")
     checked: int = Field(description="With a patch: for how many the changed data was checked.")
-    unfit: int = Field(description="How many of these cannot have it: the action would be refused.")
+    unfit: int = Field(description="How many of these are not valid: the action would be refused.")
 
 
 class ReplayView(View):
@@ -114,7 +114,7 @@ class BulkActionView(View):
     exact: bool = Field(description="Whether `total` is exact or an estimate.")
     done: int = Field(description="Tasks processed.")
     skipped: int = Field(description="Tasks that could not be processed any more.")
-    unfit: int = Field(description="With a patch: those of them that cannot have the changed data.")
+    unfit: int = Field(description="With a patch: skipped tasks whose changed data is not valid.")
     outcomes: dict[str, int] = Field(
         description="For retry: retried tasks by how they ended: completed, failed_same, failed_other, cancelled, "
         "expired, removed."

@@ -141,7 +141,9 @@ class Metrics:
             "taskqueue_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
         )
         age = GaugeMetricFamily(
-            "taskqueue_tasks_without_worker_age_seconds", "Waiting time of the first of these.", labels=["type"]
+            "taskqueue_tasks_without_worker_age_seconds",
+            "Waiting time of the oldest pending task that no live worker can run.",
+            labels=["type"],
         )
         for task_type, waiting, since_us in types_waiting(self.scripts):
             count.add_metric([task_type], waiting)
@@ -183,7 +185,7 @@ def _of_history(state: Feed | None) -> Iterator[Metric]:
         return
     for name, text, value in (
         ("waiting", "Ended tasks that are not in the history yet.", state.waiting),
-        ("lag_seconds", "Age of the oldest of these.", state.lag.total_seconds()),
+        ("lag_seconds", "Age of the oldest ended task that is not in the history yet.", state.lag.total_seconds()),
         ("lost", "Ended tasks given up for the history, because more waited for it than may.", state.lost),
     ):
         yield GaugeMetricFamily(f"taskqueue_history_{name}", text, value)
@@ -223,7 +225,9 @@ def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now
         overview,
         lambda queue: queue.foreign,
     )
-    yield _by_queue("taskqueue_queue_paused", "Whether it is paused.", overview, lambda queue: queue.paused is not None)
+    yield _by_queue(
+        "taskqueue_queue_paused", "Whether the queue is paused.", overview, lambda queue: queue.paused is not None
+    )
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:
