@@ -46,7 +46,8 @@ class BulkPreviewBody(Body):
     patch: dict[str, Any] | None = Field(
         None,
         description="For retry: a JSON merge patch (RFC 7396) that changes the data of each dead letter first. The "
-        "action is refused if the changed data of one of the first 500 is not valid; later ones remain dead letters.",
+        "action is refused if the changed data of one of the first 500 is not valid; later ones of this kind remain "
+        "dead letters.",
     )
 
 
