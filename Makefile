@@ -46,13 +46,14 @@ LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/inte
   tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \
   tests/integration/worker/test_liveness.py
 
-# What depends most on the version of Python: `make test-all` runs it on each of them that is installed.
+# What depends most on the version of Python: `make test-all` runs it on the supported version farthest from that of .venv.
 ON_EACH_PYTHON := tests/unit tests/acceptance/test_package.py tests/integration/django
 
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTEST := $(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" $(if $(CI),--timeout 900)
 # The versions of Python beside that of .venv which are in PATH or installed by pyenv; its summary names those that are not.
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[1-9].*/bin)
+OTHER_END = $(shell $(PY) -c 'import sys; print("3.11" if sys.version_info >= (3, 13) else "3.13")')
 OTHER_PYTHONS := PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session tests --
 
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
@@ -63,7 +64,7 @@ test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make te
 test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
 	$(PYTEST) $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
-	$(OTHER_PYTHONS) $(SIDE_BY_SIDE) -m "not alone" $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
+	$(subst tests --,tests-$(OTHER_END) --,$(OTHER_PYTHONS)) $(SIDE_BY_SIDE) -m "not alone" $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
 
 test-pythons: $(VENV)/.dev ## run all tests on the other versions of Python that are installed: 3.11, 3.12, 3.13
 	$(OTHER_PYTHONS) $(SIDE_BY_SIDE) -m "not alone" $(ARGS)
