@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from taskqueue.gateway.schemas.values import Query, View
-from taskqueue.shared.submission.values import Instant, QueueName
+from taskqueue.shared.submission.values import AnyQueueName, Instant
 
 
 class AnalyticsQuery(Query):
@@ -17,7 +17,7 @@ class AnalyticsQuery(Query):
     range: Literal["1h", "6h", "24h", "7d", "30d", "1y"] = "24h"
     until: Instant | None = Field(None, description="End of the range; by default now.")
     type: str | None = Field(None, max_length=100)
-    queue: QueueName | None = None
+    queue: AnyQueueName | None = None
     app_version: str | None = Field(None, max_length=64, description="APP_VERSION of the worker of the last attempt.")
 
 

@@ -12,7 +12,7 @@ from taskqueue.shared.domain.search import LONGEST, parse_data
 from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import TaskState
 from taskqueue.shared.stores.tasks import Filter, filter_of
-from taskqueue.shared.submission.values import Instant, QueueName
+from taskqueue.shared.submission.values import AnyQueueName, Instant
 
 _AGE = 100 * 365 * 86_400
 
@@ -23,7 +23,7 @@ class TaskFilter(BaseModel):
     id: str | None = Field(None, pattern="^[A-Za-z0-9_-]{1,128}$", description="The beginning or the end of the id.")
     status: TaskState | None = None
     type: str | None = Field(None, max_length=100)
-    queue: QueueName | None = None
+    queue: AnyQueueName | None = None
     tag: str | None = Field(None, max_length=64)
     submitted_by: str | None = Field(None, max_length=100)
     error: str | None = Field(

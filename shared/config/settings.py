@@ -57,7 +57,7 @@ from taskqueue.shared.config.yaml_file import read_tree
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.limit import Limit, check_name, read_limit
-from taskqueue.shared.domain.queue_selection import QueueSelection
+from taskqueue.shared.domain.queue_selection import QueueSelection, adopted_queue
 from taskqueue.shared.domain.retry import RetryPolicy
 from taskqueue.shared.domain.url import in_url
 from taskqueue.shared.errors import InvalidJSON, NotInstalled, SettingsError
@@ -379,14 +379,13 @@ class Settings(BaseModel):
     rq_queues: Names = _at(
         "worker.rq.queues",
         (),
-        "Queues of RQ programs whose jobs this worker runs, the most important first. The same for all such workers: "
-        "each runs jobs that another took.",
+        "Queues of RQ programs whose jobs this worker runs, the most important first.",
     )
     rq_allow: Names = _at(
         "worker.rq.allow",
         (),
         "Functions and classes that jobs of RQ programs may name, such as shop.*; all others are refused, and not "
-        "imported. The same for all workers with RQ_QUEUES.",
+        "imported. The same for all workers that serve a queue of RQ_QUEUES.",
     )
     rq_task_queues: Names = _at(
         "worker.rq.task_queues",
@@ -889,15 +888,8 @@ class Settings(BaseModel):
 
     @property
     def adopted_queues(self) -> dict[str, str]:
-        """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs.
-
-        That one is not RQ's if it can be avoided: programs and workers of RQ would find the tasks in their lists. Its
-        weight is at most that of the default priority, as the jobs would overtake tasks.
-        """
-        own = [each for each in (self.default_priority, *self.queues) if self.queue_selection.takes(each)]
-        usual = [each for each in own if self.queues[each] <= self.default_weight]
-        free = next((each for each in usual if each not in self.rq_queues), None)
-        return {name: free or (name if name in own else self.default_priority) for name in self.rq_queues}
+        """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs."""
+        return {name: adopted_queue(name) for name in self.rq_queues}
 
     @property
     def rq_key_prefix(self) -> str:
@@ -994,7 +986,8 @@ class Settings(BaseModel):
     def queue_selection(self) -> QueueSelection:
         """Returns the queues that a worker takes from."""
         strict = self.queue_order == "strict"
-        return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, self.queue_executors)
+        bounded, rq_queues = self.queue_executors, self.rq_queues
+        return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, bounded, rq_queues)
 
     @property
     def claimed_queue_executors(self) -> dict[str, int]:

@@ -101,22 +101,19 @@ def _both_fire(redis: Redis) -> list[Finding]:
 
 
 def _unequal(adopting: Sequence[WorkerInfo]) -> list[Finding]:
-    """Returns findings when workers that run each other's jobs are not alike."""
-    findings = []
-    for what, seen, advice in (
-        ("serves", lambda each: ", ".join(each.rq_queues or ()), "set RQ_QUEUES, RQ_ALLOW and RQ_PICKLE to the same"),
-        ("has RQ", lambda each: each.version.partition(".")[0], "install the same RQ"),
-    ):
-        groups: dict[str, list[str]] = defaultdict(list)
+    """Returns a finding when workers that serve the same queue have other versions of RQ."""
+    for queue in sorted({queue for each in adopting for queue in each.rq_queues or ()}):
+        versions: dict[str, list[str]] = defaultdict(list)
         for each in adopting:
-            groups[seen(each)].append(each.name)
-        if len(groups) > 1:
-            plural = {"serves": "serve", "has RQ": "have RQ"}[what]
-            said = "; ".join(f"{_named('worker', names, what, plural)} {value}" for value, names in groups.items())
-            findings.append(
-                doubtful("rq programs", said, f"{advice} for all of them: each runs jobs that another took")
+            if queue in (each.rq_queues or ()):
+                versions[each.version.partition(".")[0]].append(each.name)
+        if len(versions) > 1:
+            said = "; ".join(
+                f"{_named('worker', names, 'has', 'have')} RQ {version}" for version, names in versions.items()
             )
-    return findings
+            advice = f"install the same RQ for all of them: any of them runs the jobs of queue {queue}"
+            return [doubtful("rq programs", said, advice)]
+    return []
 
 
 def _names(workers: Iterable[WorkerInfo]) -> list[str]:

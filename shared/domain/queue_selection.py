@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 QUEUE_PATTERN = re.compile(r"[A-Za-z0-9._*-]{1,64}")
+ANY_QUEUE_NAME = re.compile(rf"(?:rq:)?{QUEUE_NAME.pattern}")
+"""Also the queues of `adopted_queue`, to which nothing is submitted."""
 DEFAULT = "default"
 """Another name of the default priority."""
 
 
+def adopted_queue(name: str) -> str:
+    """Returns the queue of the tasks that are made of the jobs in a queue of RQ.
+
+    No pattern matches it: as with RQ, only workers that serve the queue run its jobs, which others may not have the
+    code or the machine for.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:50]
+    return f"rq:{plain}" if plain == name else f"rq:{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
 def matches(pattern: str, name: str) -> bool:
-    """Returns whether a queue has this name, or matches this pattern, in which `*` stands for any characters."""
+    """Returns whether a queue has this name, or matches this pattern; `*` is any characters but `:`."""
     if "*" not in pattern:
         return pattern == name
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+    return re.fullmatch("[^:]*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
 class QueueSelection:
@@ -28,15 +41,19 @@ class QueueSelection:
         default: str,
         strict: bool = False,
         bounded: Iterable[str] = (),
+        rq_queues: Iterable[str] = (),
     ) -> None:
         """`entries` are names and patterns, each with its weight if it has one; without any, all queues are taken.
 
         `configured` are the weights of QUEUES, `default` is the default priority, and `bounded` are the queues with a
-        limit of their own, which claims must name.
+        limit of their own, which claims must name. The jobs of `rq_queues` are taken beside all of them.
         """
         given = {default if name == DEFAULT else name: weight for name, weight in entries.items()}
-        self._entries = given or {**dict.fromkeys(configured), "*": None}
+        entries = given or {**dict.fromkeys(configured), "*": None}
+        adopted = [*map(adopted_queue, rq_queues)]
+        self._entries = {**entries, **dict.fromkeys(adopted)}
         self._configured = configured
+        self._usual_places = {name: at for at, name in enumerate((*configured, *adopted))}
         self._default_weight = configured[default]
         self.strict = strict
         self.patterns = tuple(name for name in self._entries if "*" in name)
@@ -65,17 +82,16 @@ class QueueSelection:
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         """Returns queues in the order in which a claim names them: that of the entries if strict, else by weight."""
         places = {entry: at for at, entry in enumerate(self._entries)} if self.strict else {}
-        configured = {name: at for at, name in enumerate(self._configured)}
 
         def place(name: str) -> tuple[int, int, int, str]:
             rank = places.get(self._entry(name) or "", 0)
-            return rank, -self.weight(name), configured.get(name, len(configured)), name
+            return rank, -self.weight(name), self._usual_places.get(name, len(self._usual_places)), name
 
         return tuple(sorted(names, key=place))
 
     def lua_patterns(self) -> str:
         """Returns the patterns as Lua has them, separated by spaces."""
-        escaped = (pattern.replace(".", "%.").replace("-", "%-").replace("*", ".*") for pattern in self.patterns)
+        escaped = (pattern.replace(".", "%.").replace("-", "%-").replace("*", "[^:]*") for pattern in self.patterns)
         return " ".join(f"^{pattern}$" for pattern in escaped)
 
     def _entry(self, name: str) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskqueue.shared.domain.queue_selection import QUEUE_NAME
+from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME
 from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import TASK_ID, TaskState
 from taskqueue.shared.domain.task_fields import TAG
@@ -229,7 +229,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "state": ("state", _state),
     "status": ("state", _state),
     "type": ("type", _text(100)),
-    "queue": ("queue", _like(QUEUE_NAME, "1 to 64 characters of A-Z a-z 0-9 . _ -")),
+    "queue": ("queue", _like(ANY_QUEUE_NAME, "1 to 64 characters of A-Z a-z 0-9 . _ -")),
     "tag": ("tag", _like(TAG, "1 to 64 characters of A-Z a-z 0-9 _ . : @ / -")),
     "error": ("error", _text(200)),
     "cause": ("cause", _like(CAUSE, "the key of a group of dead letters")),

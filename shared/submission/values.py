@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.functional_validators import AfterValidator
 
 from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
+from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME, DEFAULT, QUEUE_NAME
 from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
 from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 from taskqueue.shared.submission.validation_messages import choices, shown
@@ -64,6 +64,10 @@ def _queue(value: str, info: ValidationInfo) -> str:
     if not QUEUE_NAME.fullmatch(value):
         raise ValueError(f"must be 1 to 64 characters of A-Z a-z 0-9 . _ -, got {shown(value)}")
     return str(info.context["priorities"]["default"]) if info.context and value == DEFAULT else value
+
+
+def _any_queue(value: str, info: ValidationInfo) -> str:
+    return value if value.startswith("rq:") and ANY_QUEUE_NAME.fullmatch(value) else _queue(value, info)
 
 
 def _tag(value: str) -> str:
@@ -129,6 +133,9 @@ Delay = Annotated[
 Priority = Annotated[str, AfterValidator(_priority)]
 QueueName = Annotated[
     str, AfterValidator(_queue), WithJsonSchema({"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"})
+]
+AnyQueueName = Annotated[
+    str, AfterValidator(_any_queue), WithJsonSchema({"type": "string", "pattern": f"^{ANY_QUEUE_NAME.pattern}$"})
 ]
 Tag = Annotated[str, AfterValidator(_tag), WithJsonSchema({"type": "string", "pattern": f"^{TAG.pattern}$"})]
 Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "pattern": f"^{KEY.pattern}$"})]

@@ -105,6 +105,8 @@ class Worker(rq.Worker):
         try:
             self._child = self._start("worker", {**terms.as_variable(), "LOG_LEVEL": level}, write)
             os.close(write)
+            if self._asked_at:  # before there was a process to tell
+                self._child.send_signal(signal.SIGTERM)
             with open(read, "rb") as reports:
                 self._wait(self._child, runs_housekeeper=not burst)
                 taken = int(reports.read() or 0)
@@ -179,11 +181,12 @@ class Worker(rq.Worker):
     def _on_stop(self, signum: int, frame: FrameType | None) -> None:
         """Lets running jobs end; a second signal returns them to their queues."""
         now = time.monotonic()
-        if self._child is None or (self._asked_at and now - self._asked_at < _FORCED_AFTER):
+        if self._asked_at and now - self._asked_at < _FORCED_AFTER:
             return
         self.log.info("Worker %s: %s shut down requested", self.name, "cold" if self._asked_at else "warm")
         self._asked_at = self._asked_at or now
-        self._child.send_signal(signal.SIGTERM)
+        if self._child is not None:
+            self._child.send_signal(signal.SIGTERM)
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes] | None) -> None:

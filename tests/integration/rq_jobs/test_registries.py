@@ -13,6 +13,7 @@ from rq.job import Job, Retry
 from rq.registry import FailedJobRegistry
 
 from taskqueue.shared.config.settings import Settings
+from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME
 from taskqueue.shared.domain.task import RQ_JOB_TYPE
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.redis.scripts import Scripts
@@ -85,14 +86,14 @@ def test_a_task_that_is_throttled_or_runs_is_in_none_either(system: System) -> N
     pauses.pause(of_type(RQ_JOB_TYPE), "test")
     system.start_worker(**SETTINGS)
     job = queue(system.redis, "high").enqueue(shop.sleep, 1)
-    wait_until(lambda: system.redis.zcard(keys.throttled("normal")) == 1, "its task is throttled", 60)
+    wait_until(lambda: system.redis.zcard(keys.throttled("rq:high")) == 1, "its task is throttled", 60)
     assert seen_by_rq(system.redis) == set()
     assert [each.name for each in Queue.all(connection=system.redis)] == ["high"]
-    assert not system.redis.exists(keys.rq_deferred("normal"))
+    assert not system.redis.exists(keys.rq_deferred("rq:high"))
     pauses.resume(of_type(RQ_JOB_TYPE))
     wait_until(lambda: job.get_status() == "started", "the job runs")
     assert seen_by_rq(system.redis) == {job.id}
-    assert not system.redis.exists(keys.rq_started("normal"))
+    assert not system.redis.exists(keys.rq_started("rq:high"))
 
 
 def test_a_task_of_ours_lists_its_queue_for_rq(system: System) -> None:
@@ -114,23 +115,24 @@ def test_what_earlier_versions_left_in_rqs_registries_is_removed(system: System)
     wait_until(lambda: job.get_status() == "failed", "the job has failed", 60)
     wait_until(lambda: system.redis.zcard(keys.ended("failed")) == 1, "its task is a dead letter")
     [task] = map(text, system.redis.zrange(keys.ended("failed"), 0, -1))
-    system.redis.zadd(keys.rq_failed("normal"), {task: "inf"})
+    system.redis.zadd(keys.rq_failed("rq:high"), {task: "inf"})
     system.start_housekeeper(**SETTINGS)
-    wait_until(lambda: not system.redis.exists(keys.rq_failed("normal")), "the registry is as RQ knows it", 60)
+    wait_until(lambda: not system.redis.exists(keys.rq_failed("rq:high")), "the registry is as RQ knows it", 60)
 
 
 @pytest.mark.parametrize(
-    ("rq_queues", "others", "expected"),
-    [
-        ("imports,high", {}, {"imports": "normal", "high": "normal"}),
-        ("imports,normal", {}, {"imports": "low", "normal": "low"}),
-        ("normal,critical,high,low", {}, {name: name for name in ("normal", "critical", "high", "low")}),
-        ("high,imports", {"worker_queues": {"high": None, "low": None}}, {"high": "low", "imports": "low"}),
-        ("high", {"worker_queues": {"high": None}}, {"high": "high"}),
-    ],
+    ("worker_queues", "own"),
+    [({}, ("critical", "high", "normal", "low")), ({"high": None}, ("high",)), ({"*": None}, ())],
 )
-def test_the_queue_of_the_tasks_is_not_one_of_rqs(
-    rq_queues: str, others: dict[str, Any], expected: dict[str, str]
+def test_tasks_of_jobs_are_in_queues_that_only_workers_of_that_queue_take_from(
+    worker_queues: dict[str, Any], own: tuple[str, ...]
 ) -> None:
-    settings = Settings(rq_queues=tuple(rq_queues.split(",")), rq_allow=("shop.*",), **others)
-    assert settings.adopted_queues == expected
+    names = ("high", "imports", "a:b", "a_b", "x" * 90, "*")
+    settings = Settings(rq_queues=names, rq_allow=("shop.*",), worker_queues=worker_queues)
+    adopted = list(settings.adopted_queues.values())
+    assert adopted[:2] == ["rq:high", "rq:imports"]
+    assert len(set(adopted)) == len(names)
+    assert all(map(ANY_QUEUE_NAME.fullmatch, adopted))
+    assert set(settings.queue_selection.names) >= {*adopted, *own}
+    other = Settings(rq_queues=("mail",), rq_allow=("shop.*",), worker_queues=worker_queues).queue_selection
+    assert not any(map(other.takes, adopted))

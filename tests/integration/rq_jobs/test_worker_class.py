@@ -37,6 +37,7 @@ from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
 from taskqueue.worker.rq_jobs.worker_class import address_of
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
+from tests.support.keys import keys
 from tests.support.rq_versions import VERSIONS, environment
 
 STARTED = 90
@@ -91,6 +92,29 @@ def test_round_robin_takes_one_job_of_each_queue_in_turn(system: System) -> None
     assert [*map(text, system.redis.lrange("rq:program:order", 0, -1))] == [*names] * 3
 
 
+@OF_EACH_RQ
+def test_a_worker_runs_the_jobs_of_its_own_queues_only(system: System) -> None:
+    served = {"one": ("gpu",), "two": ("mail", "web")}
+    jobs = {name: [queue(system, name).enqueue(shop.sleep, 0.01) for _ in range(40)] for name in ("gpu", "mail", "web")}
+    running = [start(system, "--burst", "--name", name, queues=queues) for name, queues in served.items()]
+    assert [ended(each) for each in running] == [0, 0]
+    for name, queues in served.items():
+        for job in (job for each in queues for job in jobs[each]):
+            job.refresh()
+            assert (job.get_status(), job.worker_name) == ("finished", name)
+
+
+def test_jobs_of_a_queue_whose_worker_was_killed_hold_up_no_other_queue(system: System) -> None:
+    gone = start(system, queues=("gpu",))
+    stuck = queue(system, "gpu").enqueue_many([Queue.prepare_data(shop.sleep, (30,))] * 1500)
+    wait_until(lambda: system.redis.hlen(keys.RQ_ADOPTED) >= 1000, "many of its jobs are adopted", STARTED)
+    os.kill(gone.pid, signal.SIGKILL)
+    job = queue(system, "mail").enqueue(shop.add, 1, 1)
+    assert ended(start(system, "--burst", queues=("mail",))) == 0
+    assert finished(job)
+    assert not any(map(finished, stuck))
+
+
 def test_a_job_of_the_first_queue_starts_before_the_backlog_of_others(system: System) -> None:
     slow = [queue(system).enqueue(shop.sleep, 0.2) for _ in range(30)]
     process = start(system, "--burst")
@@ -107,6 +131,18 @@ def test_a_signal_before_the_engine_is_up_is_a_stop_in_order(system: System) -> 
     wait_until(lambda: commands(process.pid), "the engine is being started", STARTED)
     process.send_signal(signal.SIGTERM)
     assert ended(process) == 0
+
+
+def test_a_signal_while_the_engine_is_being_started_is_not_lost(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_slowly(self: OurWorker, *arguments: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return starting(self, *arguments)
+
+    starting = OurWorker._start
+    monkeypatch.setattr(OurWorker, "_start", start_slowly)
+    assert OurWorker([queue(system)], connection=system.redis).work() is False
 
 
 def test_burst_does_not_wait_for_a_suspended_queue(system: System) -> None:

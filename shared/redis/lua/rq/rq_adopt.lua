@@ -7,7 +7,9 @@
 --   the ids of new tasks.
 -- Returns how many jobs became tasks. Their records stay RQ's own and unchanged.
 local from, queue, task_type = ARGV[2], ARGV[3], ARGV[4]
-local room = math.min(#ARGV - 7, tonumber(ARGV[6]) - redis.call('HLEN', keys.RQ_ADOPTED))
+-- A tenth of what may be adopted is free for each queue: the workers that adopted the jobs of others may be gone.
+local room = math.min(#ARGV - 7, math.max(ARGV[6] - redis.call('HLEN', keys.RQ_ADOPTED),
+  math.floor(ARGV[6] / 10) - redis.call('ZCARD', keys.pending(queue))))
 if room <= 0 or redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end
 local list, common = keys.rq_queue(from), job_tasks(queue, task_type, ARGV[5])
 -- What the indexes of all adopted tasks get, so that they cost the same few commands however many there are.
