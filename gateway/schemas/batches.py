@@ -45,7 +45,7 @@ class BatchTermsBody(Body):
         None, description="How many of its tasks may be pending or running at once; the others are blocked."
     )
     stop_on_error: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Number of tasks that fail for good after which the others are cancelled."
+        None, description="Number of dead letters after which the other tasks are cancelled."
     )
     then: FollowUpBody | None = Field(None, description="A task that runs when all others have ended, in any state.")
 
