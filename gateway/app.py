@@ -95,7 +95,7 @@ class TaskIdConverter(BaseConverter):
 class NameConverter(BaseConverter):
     """Names of types and queues."""
 
-    regex = r"[A-Za-z0-9._-]{1,100}"
+    regex = r"(?:rq:)?[A-Za-z0-9._-]{1,100}"
 
 
 def create_app(

@@ -28,7 +28,7 @@ _PATH_PARAMETERS: Mapping[str, Document] = {
     "task_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "batch_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "action_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
-    "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,100}$"},
+    "name": {"type": "string", "pattern": "^(?:rq:)?[A-Za-z0-9._-]{1,100}$"},
 }
 
 _SCHEME = "key"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
-_NAME = r"(?P<name>[A-Za-z0-9._-]{1,100})"
+_NAME = r"(?P<name>(?:rq:)?[A-Za-z0-9._-]{1,100})"
 DEFAULT_LIMIT = int(PageQuery.model_fields["limit"].default)
 
 

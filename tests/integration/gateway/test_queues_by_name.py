@@ -114,6 +114,16 @@ def test_a_batch_names_queues_and_a_new_queue_can_be_paused(gateway: Gateway) ->
     assert gateway.http.post("/queues/none/pause", json={"reason": "maintenance"}).status_code == 404
 
 
+def test_a_queue_of_rq_jobs_is_shown_filtered_and_paused_but_takes_no_tasks(gateway: Gateway) -> None:
+    gateway.redis.zadd(keys.QUEUES, {"rq:mail": 1})
+    assert gateway.http.get("/tasks?queue=rq:mail").get_json()["items"] == []
+    assert gateway.http.post("/queues/rq:mail/pause", json={"reason": "maintenance"}).get_json()["paused"]
+    assert gateway.http.post("/queues/rq%3Amail/resume").get_json()["paused"] is False
+    assert gateway.http.post("/tasks", json={"type": "process", "queue": "rq:mail"}).status_code == 422
+    schedule = gateway.http.put("/schedules/rq:mail", json={"type": "process", "interval": 60})
+    assert schedule.status_code in (404, 422)
+
+
 def test_a_schedule_names_a_queue_or_takes_that_of_its_type(make_gateway: MakeGateway) -> None:
     http = make_gateway(types=TYPES).http
     for body, queue in (({"queue": "nightly"}, "nightly"), ({}, "gpu"), ({"priority": "low"}, "low")):
