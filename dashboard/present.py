@@ -62,8 +62,9 @@ def options_of_copy(task: TaskDetail) -> dict[str, Any]:
         "retry": dict(task.retry),
         "limit_key": task.limit_key,
         "fair_key": task.fair_key,
+        "score": task.score,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value or value == 0}
 
 
 def as_command(url: str, task_type: str, data: Any, options: Mapping[str, Any]) -> str:

@@ -300,6 +300,7 @@ def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
         "progress": _progress(summary.progress),
         "error": error(summary.error, with_traceback),
         "submitted_by": summary.submitted_by,
+        "score": summary.score,
         "archived": summary.archived,
         "corrupt": summary.corrupt,
     }

@@ -206,7 +206,8 @@ def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSe
     waiting = connect(settings.store_url, timeout=answer_within / 4, retries=0, name=f"waiting-{name}")
     session = RedisSession(Scripts(redis), name, settings.lease_time, answer_within, number)
     queues = ClaimedQueues(settings.queue_selection)
-    claims = {lane.suffix: LaneClaims(name, queues, lane.suffix) for lane in (SerialLane, ConcurrentLane)}
+    scores = settings.worker_min_score, settings.worker_max_score
+    claims = {lane.suffix: LaneClaims(name, queues, lane.suffix, scores) for lane in (SerialLane, ConcurrentLane)}
     return PartitionLink(session, claims, Notifications(waiting, name, queues, selector), number)
 
 

@@ -114,6 +114,8 @@ def _throttled(found: TaskDetail) -> str | None:
             f"It is throttled by the limit {found.throttled_by}: "
             "see Limits for its usage and when the next task may start."
         )
+    if found.throttled_by == "" and not found.fair_key:
+        return f"It waits for the tasks of {found.summary.queue} with a lower score than {found.score}."
     if found.throttled_by == "":
         return f"It waits for the turn of tenant {found.fair_key}: tenants take turns within {found.summary.queue}."
     return None

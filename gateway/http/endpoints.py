@@ -70,6 +70,7 @@ class Endpoint:
     tag: str
     answers: Mapping[int, Answer]
     body: type[BaseModel] | None = None
+    body_required: bool = True
     query: type[BaseModel] | None = None
     problems: tuple[Kind, ...] = ()
     store: bool = True
@@ -264,6 +265,8 @@ def _body_as_sent(about: Endpoint, limits: Limits) -> Any:
     if about.body and not (request.content_type or request.content_length):
         # The missing fields are a more useful error than the missing media type.
         read_body(about.body, {}, limits.context)
+    if not (about.body_required or request.get_data()):
+        return {}
     _check_media_type()
     value = strict_json.parse(request.get_data(cache=False), max_depth=limits.json_depth)
     if about.idempotent:

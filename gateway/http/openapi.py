@@ -149,7 +149,8 @@ def _operation(about: Endpoint, text: str, definitions: Mapping[str, Document], 
     if rest:
         operation["description"] = rest
     if about.body:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _reference(about.body)}}}
+        content = {JSON: {"schema": _reference(about.body)}}
+        operation["requestBody"] = {"required": about.body_required, "content": content}
     return operation
 
 

@@ -43,15 +43,17 @@ class DeadLetterRoutes:
         tag="dead letters",
         scope=Scope.OPERATE,
         act=AuditAction("retried", "{task_id}"),
+        body=schemas.RetryBody,
+        body_required=False,
         answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
         problems=(*PROBLEMS, refusals.BATCH_STOPPED),
     )
-    def retry(self, task_id: str) -> Reply:
+    def retry(self, task_id: str, body: schemas.RetryBody) -> Reply:
         """Retries a dead letter with all its retries. Its earlier attempts stay on record.
 
         For a dead letter of a stopped batch, retry the batch: POST /batches/{batch_id}/retry.
         """
-        self.dead_letters.requeue(task_id)
+        self.dead_letters.requeue(task_id, body.score)
         failpoint("gateway.requeued")
         answer = {"task_id": task_id, "status": TaskState.PENDING}
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task_id}"})

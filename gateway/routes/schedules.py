@@ -53,6 +53,7 @@ class ScheduleView(View):
     tags: list[str]
     limit_key: str | None
     fair_key: str | None
+    score: int | float | None
     webhook: schemas.WebhookView | None
     source: str = Field(description="`file` if the configuration file declares it, else `api`.")
     paused: bool
@@ -273,6 +274,7 @@ def _view(stored: StoredSchedule) -> ScheduleView:
         tags=list(schedule.tags),
         limit_key=schedule.limit_key,
         fair_key=schedule.fair_key,
+        score=schedule.score,
         webhook=present.webhook(schedule.webhook),
         source=stored.source,
         paused=stored.paused is not None,

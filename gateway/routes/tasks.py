@@ -166,7 +166,7 @@ class Tasks:
         ),
     )
     def change(self, task_id: str, body: schemas.ChangeBody) -> Reply:
-        """Changes the queue, time or data of a task that waits; all or nothing.
+        """Changes the queue, time, data or score of a task that waits; all or nothing.
 
         A task that is running or has ended is a conflict, and the detail says what to do instead.
         """
@@ -180,7 +180,7 @@ class Tasks:
             self.type_cache.check_queue(self.records.record(task_id).summary.type, body.queue)
             demand_queue(body.queue, "queue", self.records.queues)
         delay = None if body.delay is None else timedelta(seconds=body.delay)
-        self.queues.change(task_id, queue=body.queue, delay=delay, run_at=body.run_at, data=data)
+        self.queues.change(task_id, queue=body.queue, delay=delay, run_at=body.run_at, data=data, score=body.score)
         shown = present.task(self.records.record(task_id).summary)
         return Reply(content=shown, noted=", ".join(sorted(body.changed)))
 

@@ -11,6 +11,7 @@ from taskqueue.gateway.auth.visible import demand_visible
 from taskqueue.shared.domain.search import LONGEST, parse_data
 from taskqueue.shared.domain.step import SIGNAL_NAME
 from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
 from taskqueue.shared.stores.tasks import Filter, filter_of
 from taskqueue.shared.submission.values import AnyQueueName, Instant
 
@@ -39,6 +40,8 @@ class TaskFilter(BaseModel):
     )
     older_than: float | None = Field(None, gt=0, le=_AGE, description="Minimum age in seconds, since the creation.")
     newer_than: float | None = Field(None, gt=0, le=_AGE, description="Maximum age in seconds, since the creation.")
+    min_score: float | None = Field(None, ge=0, le=HIGHEST_SCORE, description="Lowest score.")
+    max_score: float | None = Field(None, ge=0, le=HIGHEST_SCORE, description="Highest score.")
     data: str | None = Field(
         None,
         min_length=1,
@@ -85,4 +88,4 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     for name in ("older_than", "newer_than"):
         found[name] = timedelta(seconds=values.get(name) or 0)
     found["data"] = parse_data(values.get("data") or "")
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in found.items() if value or isinstance(value, float)}

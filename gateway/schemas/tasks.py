@@ -11,6 +11,7 @@ from taskqueue.gateway.schemas.filters import TaskFilter
 from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
 from taskqueue.shared.domain.step import StepKind
 from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
+from taskqueue.shared.domain.task_fields import Score
 from taskqueue.shared.submission.values import Body, Delay, Instant, Priority, QueueName
 
 
@@ -41,6 +42,7 @@ class ChangeBody(Body):
     delay: Delay | None = Field(None, description="Seconds from now before it may run; 0: now. Excludes run_at.")
     run_at: Instant | None = Field(None, description="Earliest time at which it may run. Excludes delay.")
     data: Any = Field(None, description="Other data; it must be valid under the schema of the type.")
+    score: Score | None = Field(None, description="Order in its queue, the lower the sooner.")
 
     @property
     def changed(self) -> set[str]:
@@ -50,10 +52,16 @@ class ChangeBody(Body):
     @model_validator(mode="after")
     def _is_change(self) -> ChangeBody:
         if not self.changed:
-            raise ValueError("must change something: give queue, delay, run_at or data")
+            raise ValueError("must change something: give queue, delay, run_at, data or score")
         if self.delay is not None and self.run_at is not None:
             raise ValueError("delay and run_at exclude each other: give one of them")
         return self
+
+
+class RetryBody(Body):
+    """Changes of a dead letter that is retried."""
+
+    score: Score | None = Field(None, description="Order in its queue, the lower the sooner; null: as before.")
 
 
 class SignalBody(Body):
@@ -134,6 +142,10 @@ class TaskView(View):
     submitted_by: str | None = Field(
         description="Client of the API key that submitted it, or the Redis user of a program that submitted directly."
     )
+    score: int | float | None = Field(
+        description="Order in its queue, the lower the sooner; without one of its own, when it was enqueued, in "
+        "milliseconds since 1970."
+    )
     archived: bool = Field(False, description="Whether it is in the history only: it can be read, not changed.")
     corrupt: str | None = Field(description="Part of the stored record that cannot be read; null: all of it can.")
 
@@ -204,7 +216,7 @@ class TaskDetailView(TaskView):
     fair_key: str | None
     throttled_by: str | None = Field(
         description="While it is throttled: the name of the limit, `worker` if no worker can run its version, or empty "
-        "for the turn of its fair_key."
+        "for the turn of its fair_key or its score."
     )
     refusal: str | None = Field(
         description="Why versions of its type refused its data, while it waits for a worker with another version."

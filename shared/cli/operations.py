@@ -106,6 +106,7 @@ def _add_dead_letters(group: Any) -> None:
         one.add_argument("--all", action="store_true", help="all current dead letters, or all of --type")
         one.add_argument("--type", dest="task_type")
         if name == "retry":
+            one.add_argument("--score", type=float, metavar="N", help="new order in the queue, the lower the sooner")
             add_change(one)
             one.add_argument(
                 "--yes", action="store_true", help="with a change of the data: retry; else show the change"
@@ -279,12 +280,14 @@ def _dead(task: Task) -> dict[str, Any]:
 def retry_dead(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Retries dead letters: named ones one by one, up to the first error; with --all, all in one bulk action."""
     patch = patch_of(wanted)
+    if wanted.score is not None and (wanted.all or patch):
+        raise ValueError("--score is for ids, without a change of the data")
     if patch and not wanted.yes:
         return show_preview(client.bulk_actions.preview("retry", patch=patch, **_meant(wanted)), out)
     if wanted.all or patch:
         return _in_bulk(client, out, "retry", patch=patch, **_meant(wanted))
     for each in _meant(wanted)["task_ids"]:
-        done = client.dead_letters.retry(each)
+        done = client.dead_letters.retry(each, score=wanted.score)
         out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
     return 0
 

@@ -129,6 +129,11 @@ def _add_worker(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
     one.add_argument("--queues", metavar="QUEUES", dest="WORKER_QUEUES", help=text)
+    for bound, text in (("min", "lowest"), ("max", "highest")):
+        setting = f"WORKER_{bound.upper()}_SCORE"
+        one.add_argument(
+            f"--{bound}-score", metavar="N", dest=setting, help=f"{text} score of its tasks (default: {setting})"
+        )
     text = "plain and async tasks that run at a time (default: WORKER_EXECUTORS and EXECUTOR_SLOTS)"
     one.add_argument("--concurrency", type=int, metavar="N", help=text)
     for option, (setting, text) in _RQ_OPTIONS.items():

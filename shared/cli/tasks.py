@@ -52,6 +52,8 @@ def add_commands(commands: Any) -> None:
     lists.add_argument("--priority")
     lists.add_argument("--tag")
     lists.add_argument("--submitted-by", metavar="CLIENT")
+    lists.add_argument("--min-score", type=float, metavar="N", help="lowest score")
+    lists.add_argument("--max-score", type=float, metavar="N", help="highest score")
     lists.add_argument("--search", metavar="WORDS", help=SEARCH)
     lists.add_argument("--deleted", action="store_true", help="deleted tasks that can be restored")
     lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
@@ -63,6 +65,7 @@ def add_commands(commands: Any) -> None:
     updates.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run; 0: now")
     updates.add_argument("--run-at", type=datetime.fromisoformat, metavar="TIME")
     updates.add_argument("--data", help=data.HELP)
+    updates.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
     updates.set_defaults(run=update)
     signals = commands.add_parser("signal", help="send a task the signal that its handler waits for")
     signals.add_argument("id", metavar="ID")
@@ -118,6 +121,7 @@ def _add_submit(commands: Any) -> None:
     )
     submits.add_argument("--limit-key", metavar="KEY", help="apply the limit of this key")
     submits.add_argument("--fair-key", metavar="TENANT", help="tenant of the task; tenants take turns")
+    submits.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
     submits.add_argument("--idempotency-key", metavar="KEY", help="makes resending the task store nothing twice")
     submits.add_argument("--watch", action="store_true", help="follow the task until it has ended")
     submits.set_defaults(run=submit)
@@ -139,6 +143,7 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         "depends_on": wanted.depends_on,
         "limit_key": wanted.limit_key,
         "fair_key": wanted.fair_key,
+        "score": wanted.score,
     }
     value = data.read_data(wanted.data)
     task = client.submit(wanted.type, value, idempotency_key=wanted.idempotency_key, **options)
@@ -215,6 +220,8 @@ def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         priority=wanted.priority,
         tag=wanted.tag,
         submitted_by=wanted.submitted_by,
+        min_score=wanted.min_score,
+        max_score=wanted.max_score,
         deleted=wanted.deleted,
         search=wanted.search,
     )
@@ -229,7 +236,7 @@ def _task(task: Task) -> dict[str, Any]:
 
 
 def update(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    changes = {"queue": wanted.queue, "delay": wanted.delay, "run_at": wanted.run_at}
+    changes = {"queue": wanted.queue, "delay": wanted.delay, "run_at": wanted.run_at, "score": wanted.score}
     given = {name: value for name, value in changes.items() if value is not None}
     out.value(
         client.update(wanted.id, **given, **({"data": data.read_data(wanted.data)} if wanted.data is not None else {}))

@@ -264,6 +264,7 @@ class Schedule:
     tags: tuple[str, ...] = ()
     limit_key: str | None = None
     fair_key: str | None = None
+    score: float | None = None
     paused_reason: str | None = None
     next_at: datetime | None = None
     next_times: tuple[datetime, ...] = ()

@@ -155,6 +155,8 @@ class Client:
         submitted_by: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        min_score: float | None = None,
+        max_score: float | None = None,
         deleted: bool = False,
         search: str | None = None,
     ) -> Iterator[Task]:
@@ -171,6 +173,8 @@ class Client:
             "submitted_by": submitted_by,
             "since": since,
             "until": until,
+            "min_score": min_score,
+            "max_score": max_score,
             "deleted": "true" if deleted else None,
             "search": search,
         }
@@ -257,7 +261,7 @@ class Client:
         return ended.result
 
     def update(self, task_id: str, **changes: Any) -> Task:
-        """Changes `queue`, `delay` or `run_at`, `data` of a task that waits. Raises Conflict if it does not."""
+        """Changes `queue`, `delay` or `run_at`, `data`, `score` of a task that waits. Raises Conflict otherwise."""
         answer = self.transport.ask("PATCH", _path(task_id), body={**plain(changes), **_given_data(changes)})
         return read(Task, answer.document)
 

@@ -168,10 +168,14 @@ class DeadLetters(Resource):
         query = {"type": task_type, "since": since, "until": until}
         return Pages(self.transport, "/dlq/failed-tasks", Task, query)
 
-    def retry(self, task_id: str) -> Status:
-        """Retries a dead letter. Raises NotFound, or Conflict if it is no dead letter or its batch is stopped."""
+    def retry(self, task_id: str, *, score: float | None = None) -> Status:
+        """Retries a dead letter, with a new score if given.
+
+        Raises NotFound, or Conflict if it is no dead letter or its batch is stopped.
+        """
         path = f"/dlq/failed-tasks/{quote(task_id, safe='')}/retry"
-        return self._ask(Status, "POST", path, repeatable=False)
+        body = None if score is None else {"score": score}
+        return self._ask(Status, "POST", path, body=body, repeatable=False)
 
     def delete(self, task_id: str) -> None:
         """Deletes a dead letter with its whole record. Raises NotFound, or Conflict if it is no dead letter."""
@@ -183,7 +187,7 @@ class BulkActions(Resource):
 
     `action` is cancel, run_now, move (`to` a queue), retry, delete or restore. The tasks are named by `task_ids`, or
     found by `filters`: status, type, queue, tag, submitted_by, cause, since, until, deleted, id, error, worker,
-    app_version, older_than, newer_than (seconds), data, search, limit.
+    app_version, older_than, newer_than (seconds), min_score, max_score, data, search, limit.
     """
 
     def preview(

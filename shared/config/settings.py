@@ -59,6 +59,7 @@ from taskqueue.shared.domain.egress_policy import EgressPolicy
 from taskqueue.shared.domain.limit import Limit, check_name, read_limit
 from taskqueue.shared.domain.queue_selection import QueueSelection, adopted_queue
 from taskqueue.shared.domain.retry import RetryPolicy
+from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
 from taskqueue.shared.domain.url import in_url
 from taskqueue.shared.errors import InvalidJSON, NotInstalled, SettingsError
 
@@ -375,6 +376,12 @@ class Settings(BaseModel):
         {},
         "Maximum executors per worker that run tasks of a queue at once, such as low:1, so that its long tasks leave "
         "the other executors free.",
+    )
+    worker_min_score: float | None = _at(
+        "worker.min_score", None, "Lowest score of the tasks that this worker claims.", ge=0, le=HIGHEST_SCORE
+    )
+    worker_max_score: float | None = _at(
+        "worker.max_score", None, "Highest score of the tasks that this worker claims.", ge=0, le=HIGHEST_SCORE
     )
     rq_queues: Names = _at(
         "worker.rq.queues",
@@ -790,6 +797,8 @@ class Settings(BaseModel):
                 "dashboard from a trusted address could name any user: configure the proxy to send the secret as "
                 "X-Proxy-Secret (openssl rand -hex 32 makes one)"
             )
+        if (self.worker_min_score or 0) > (HIGHEST_SCORE if self.worker_max_score is None else self.worker_max_score):
+            raise ValueError("WORKER_MIN_SCORE is higher than WORKER_MAX_SCORE: no task has such a score, swap them")
         self._check_partitions()
         self._check_alerts()
         self._check_identity_provider()

@@ -79,6 +79,7 @@ class Schedule:
     tags: tuple[str, ...] = ()
     limit_key: str | None = None
     fair_key: str | None = None
+    score: float | None = None
     webhook: Webhook | None = None
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ class Schedule:
         return f"{self.cron} ({self.timezone})" if self.cron else f"every {self.interval} s"
 
 
-_LATER = ("limit_key", "fair_key", "webhook")
+_LATER = ("limit_key", "fair_key", "score", "webhook")
 
 
 def read_spec(spec: bytes | str) -> Schedule:
@@ -188,6 +189,7 @@ def _task(schedule: Schedule, task_id: str, about: Mapping[str, str]) -> NewTask
         meta={"schedule": schedule.name, **about},
         limit_key=schedule.limit_key,
         fair_key=schedule.fair_key,
+        score=schedule.score,
         webhook=schedule.webhook,
     )
 

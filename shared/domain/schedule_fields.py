@@ -28,6 +28,7 @@ from taskqueue.shared.domain.task_fields import (
     Pauses,
     Retries,
     RetrySeconds,
+    Score,
     Timeout,
 )
 
@@ -68,6 +69,7 @@ class _Fields(BaseModel):
     missed_limit: StrictInt | None = None
     limit_key: StrictStr | None = None
     fair_key: StrictStr | None = None
+    score: Score | None = None
     timeout: Timeout | None = None
     expires_in: ExpiresIn | None = None
     retry: _Retry | None = None

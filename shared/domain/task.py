@@ -205,6 +205,7 @@ class NewTask:
     webhook: Webhook | None = None
     limit_key: str | None = None
     fair_key: str | None = None
+    score: float | None = None
     submitted_by: str = ""
 
     @property
@@ -293,6 +294,8 @@ class TaskSummary:
     submitted_by: str | None = None
     awaits: str | None = None
     """What its handler has suspended it for: a step, a signal, or children."""
+    score: float | None = None
+    """Its order in its queue; for a task that was submitted without one, when it was enqueued (milliseconds)."""
     corrupt: str | None = None
     archived: bool = False
     """Whether it is in the history only."""
@@ -333,6 +336,8 @@ class TaskDetail:
     after_batch: str | None = None
     limit_key: str | None = None
     fair_key: str | None = None
+    score: float | None = None
+    """The score that it was given; `summary` has one in any case."""
     throttled_by: str | None = None
     pinned_to: str | None = None
     refusal: str | None = None

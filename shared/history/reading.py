@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Select, Table, and_, select, tuple_
@@ -163,7 +164,8 @@ def _matches(row: Any, wanted: Filter, now_us: int) -> bool:
 
 
 def _by_record(wanted: Filter) -> bool:
-    return bool(wanted.data or wanted.error or wanted.submitted_by)
+    scored = wanted.min_score is not None or wanted.max_score is not None
+    return bool(wanted.data or wanted.error or wanted.submitted_by or scored)
 
 
 def _record_matches(row: Any, wanted: Filter) -> bool:
@@ -173,6 +175,9 @@ def _record_matches(row: Any, wanted: Filter) -> bool:
     if wanted.error and _lower(wanted.error) not in _lower(error):
         return False
     if wanted.submitted_by and wanted.submitted_by != summary.submitted_by:
+        return False
+    low, high = wanted.min_score or 0, inf if wanted.max_score is None else wanted.max_score
+    if not low <= (summary.score or 0) <= high:
         return False
     return not wanted.data or has_data(summary.type, fields, wanted)
 

@@ -43,13 +43,13 @@ class Keys:
 
         Ours: state, attempt, failures, crashes, losses, suspicions, token, begun, due_at, expires_at, tags, retry,
         error, progress, time_limit, cancel, sent_back, bulk (the bulk action that cancelled it), submitted_by, unique,
-        unique_until, unique_client, limit_key, fair_key, wait_queue (which holds it), refused (by which versions of the
-        type; after `=` the version to which it is pinned), refusal (why), and one `attempt:N` per attempt (JSON). For a
-        task with links to others also relations (1), children (how many), one `child:N` for each of these, parents
-        (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index, after_batch; for one with a
-        webhook also webhook (JSON), delivered_end (the end that was delivered) and deliveries (how many), and for each
-        delivery delivery_of and receiver (its host). RQ's that we rely on: status, data, origin, description (the
-        type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
+        unique_until, unique_client, limit_key, fair_key, score, wait_queue (which holds it), refused (by which versions
+        of the type; after `=` the version to which it is pinned), refusal (why), and one `attempt:N` per attempt
+        (JSON). For a task with links to others also relations (1), children (how many), one `child:N` for each of
+        these, parents (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index, after_batch;
+        for one with a webhook also webhook (JSON), delivered_end (the end that was delivered) and deliveries (how
+        many), and for each delivery delivery_of and receiver (its host). RQ's that we rely on: status, data, origin,
+        description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
         """
         return f"{self.prefix}rq:job:{task_id}"
 
@@ -338,7 +338,7 @@ class Keys:
         return f"{self.prefix}taskqueue:throttled:{queue}"
 
     def wait_queue(self, name: str) -> str:
-        """zset, owner: submit, claim, leave. A wait queue (queue|limit|tenant), by when its tasks were enqueued."""
+        """zset, owner: submit, claim, leave. A wait queue (queue|limit|tenant), by place (`enter_wait_queue`)."""
         return f"{self.prefix}taskqueue:wait-queue:{name}"
 
     def wait_queues(self, group: str) -> str:
@@ -350,7 +350,7 @@ class Keys:
         return f"{self.prefix}taskqueue:turns:{lane}"
 
     FAIR = _Key("taskqueue:fair")
-    """set, owner: submit, claim. Queues in which tenants currently take turns."""
+    """set, owner: submit, claim. Queues in which tenants currently take turns, or tasks with scores wait."""
 
     FAILURE_GROUPS = _Key("taskqueue:failure-groups")
     """zset, owner: every script that dead-letters a task, or undoes that. Fingerprints by number of dead letters."""

@@ -53,12 +53,12 @@ class DeadLetters:
         """Returns one page, the latest failure first. Raises ValueError for an invalid cursor."""
         return self.records.page(replace(wanted or Filter(), state=TaskState.FAILED), limit=limit, cursor=cursor)
 
-    def requeue(self, task_id: str) -> None:
-        """Requeues one with all its retries; its attempts stay on record.
+    def requeue(self, task_id: str, score: float | None = None) -> None:
+        """Requeues one with all its retries, and with a new score if given; its attempts stay on record.
 
         Raises TaskNotFound, IllegalTransition when it is not, or no longer, a dead letter, and BatchStopped.
         """
-        [found] = self.requeue_many([task_id])
+        [found] = self.requeue_many([task_id], score)
         _demand_running_batch(found)
         _check(task_id, found.state, found.done, "retried")
 
@@ -75,14 +75,14 @@ class DeadLetters:
         state, done = self.purge_many([task_id])[0]
         _check(task_id, state, done, "removed")
 
-    def requeue_many(self, ids: Sequence[str]) -> list[SentBack]:
+    def requeue_many(self, ids: Sequence[str], score: float | None = None) -> list[SentBack]:
         """Requeues many; returns the outcome of each."""
         answer: list[SentBack] = []
         with translated():
             for at in range(0, len(ids), CHUNK):
                 chunk = ids[at : at + CHUNK]
                 with self.replaying(chunk) as cause:
-                    answer += requeue(self.scripts, chunk, cause)
+                    answer += requeue(self.scripts, chunk, cause, score)
         return answer
 
     @property
@@ -146,9 +146,10 @@ def _sent_back(state: bytes, done: int, stopped: bytes = b"") -> SentBack:
     return SentBack(text(state), bool(done), text(stopped))
 
 
-def requeue(scripts: Scripts, ids: Sequence[str], cause: str = "") -> list[SentBack]:
+def requeue(scripts: Scripts, ids: Sequence[str], cause: str = "", score: float | None = None) -> list[SentBack]:
     """Requeues dead letters; `cause` is the requesting span, as a `traceparent`."""
-    return [_sent_back(*each) for each in scripts.call_answered("requeue", cause, _nonce(), *ids)]
+    new_score = "" if score is None else repr(score)
+    return [_sent_back(*each) for each in scripts.call_answered("requeue", cause, _nonce(), new_score, *ids)]
 
 
 def purge(scripts: Scripts, state: str, ids: Sequence[str], kept: timedelta = timedelta()) -> list[tuple[str, bool]]:

@@ -209,13 +209,15 @@ class Queues:
         delay: timedelta | None = None,
         run_at: datetime | None = None,
         data: str | None = None,
+        score: float | None = None,
     ) -> None:
-        """Changes a task that waits: its queue, its time, its data (JSON text as stored).
+        """Changes a task that waits: its queue, its time, its data (JSON text as stored), its score.
 
         Raises TaskNotFound, IllegalTransition when it does not wait, and QueueFull.
         """
         with translated():
-            arguments = queue or "", _moment(delay, run_at), data or "", self.max_length
+            new_score = "" if score is None else repr(score)
+            arguments = queue or "", _moment(delay, run_at), data or "", self.max_length, new_score
             found, done = self.scripts.call_answered("change", task_id, *arguments)
         if not found:
             raise TaskNotFound(id=task_id)
@@ -443,6 +445,8 @@ def _extra(task: NewTask) -> str:
         found += "limit_key", task.limit_key
     if task.fair_key:
         found += "fair_key", task.fair_key
+    if task.score is not None:
+        found += "score", repr(task.score)
     if task.submitted_by:
         found += "submitted_by", task.submitted_by
     return _ENCODER.encode(found) if found else ""
@@ -469,7 +473,7 @@ def _webhook_argument(webhook: Webhook) -> str:
 
 
 def _batch_terms(task: NewTask) -> str:
-    terms: dict[str, str] = {}
+    terms: dict[str, str | float] = {}
     if task.unique:
         until = task.unique.until
         terms["unique"] = f"{task.type}:{task.unique.key}"
@@ -481,6 +485,8 @@ def _batch_terms(task: NewTask) -> str:
         terms["limit"] = task.limit_key
     if task.fair_key:
         terms["fair"] = task.fair_key
+    if task.score is not None:
+        terms["score"] = task.score
     return json.dumps(terms) if terms else ""
 
 

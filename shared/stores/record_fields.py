@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.clock import instant
+from taskqueue.shared.domain.clock import instant, instant_us
 from taskqueue.shared.domain.decode import UNREADABLE, whole
 from taskqueue.shared.domain.payload import PayloadReference, decode_result
 from taskqueue.shared.domain.retry import Changes, RetryPolicy
@@ -32,6 +32,7 @@ from taskqueue.shared.domain.task import (
     TaskSummary,
     Webhook,
 )
+from taskqueue.shared.domain.task_fields import whole_if_it_is
 from taskqueue.shared.errors import CorruptRecord
 from taskqueue.shared.redis.client import text
 
@@ -56,6 +57,8 @@ SUMMARY_FIELDS = (
     "progress",
     "submitted_by",
     "awaits",
+    "score",
+    "enqueued_at",
 )
 """In the order of `page.lua`'s answer."""
 
@@ -108,7 +111,16 @@ def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
         progress=_progress(load_anything(fields["progress"])) if "progress" in fields else None,
         submitted_by=fields["submitted_by"].decode() if "submitted_by" in fields else None,
         awaits=_awaits(text(fields.get("awaits", b"")), state),
+        score=_score(fields),
     )
+
+
+def _score(fields: Mapping[str, bytes]) -> float | None:
+    """Returns the score of a record, as `_filter.lua` has it."""
+    if "score" in fields:
+        return whole_if_it_is(float(fields["score"]))
+    enqueued = _moment(fields.get("enqueued_at"))
+    return whole_if_it_is(instant_us(enqueued) / 1000) if enqueued else None
 
 
 def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") -> TaskDetail:
@@ -147,6 +159,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
         fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
+        score=summary.score if "score" in fields else None,
         throttled_by=_group(fields.get("wait_queue")),
         pinned_to=text(fields["refused"])[1:] if fields.get("refused", b"").startswith(b"=") else None,
         refusal=text(fields["refusal"]) if "refusal" in fields else None,

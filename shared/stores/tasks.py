@@ -59,7 +59,8 @@ class Filter:
     a dead-letter group, `bulk` the bulk action that cancelled or deleted them (for bulk actions only), `deleted` stands
     for deleted tasks that can be restored, by their deletion. `id` is the beginning or the end of the id, `error` a
     part of the error, `worker` and `app_version` are those of the last attempt, and `older_than` and `newer_than` bound
-    the time since the creation. `signal` is the name of the signal that a scheduled task waits for, or "*" for any.
+    the time since the creation, `min_score` and `max_score` the score. `signal` is the name of the signal that a
+    scheduled task waits for, or "*" for any.
     """
 
     state: TaskState | None = None
@@ -79,6 +80,8 @@ class Filter:
     older_than: timedelta | None = None
     newer_than: timedelta | None = None
     signal: str | None = None
+    min_score: float | None = None
+    max_score: float | None = None
     data: tuple[DataField, ...] = ()
 
     def content(self, now_us: int) -> dict[str, Any]:
@@ -90,9 +93,11 @@ class Filter:
             "version": self.app_version,
             "created_from": now_us - to_us(self.newer_than) if self.newer_than else None,
             "created_to": now_us - to_us(self.older_than) if self.older_than else None,
+            "min_score": self.min_score,
+            "max_score": self.max_score,
             "data": [{"path": each.path.split("."), **each.forms} for each in self.data],
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in found.items() if value or value == 0}
 
 
 def filter_of(given: Mapping[str, Any], search: str = "") -> Filter:

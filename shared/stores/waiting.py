@@ -90,7 +90,7 @@ _TEXTS = {
     Reason.LIMIT: "limit {name}",
     Reason.QUEUE_EXECUTORS: "all executors that QUEUE_EXECUTORS allows for {name} are busy",
     Reason.NO_FREE_EXECUTOR: "no free executor",
-    Reason.TENANT_TURN: "turn of their tenants in {name}",
+    Reason.TENANT_TURN: "turn of their tenants or scores in {name}",
     Reason.THROTTLED: "other limits and turns in {name}",
     Reason.STARTING: "about to start",
 }
@@ -103,7 +103,7 @@ _ADVICE = {
     Reason.LIMIT: "raise or remove the limit, or wait for a running task to end",
     Reason.QUEUE_EXECUTORS: "raise QUEUE_EXECUTORS, or start more workers",
     Reason.NO_FREE_EXECUTOR: "start more workers, or raise WORKER_EXECUTORS if processors are idle",
-    Reason.TENANT_TURN: "start more workers: tenants take turns",
+    Reason.TENANT_TURN: "start more workers: tenants take turns, and lower scores go first",
     Reason.THROTTLED: "check the limits",
     Reason.STARTING: "nothing to do, they wait for less than 5 s",
 }

@@ -125,6 +125,7 @@ class Task:
     progress: Progress | None = None
     error: Error | None = None
     submitted_by: str | None = None
+    score: float | None = None
     archived: bool = False
     corrupt: str | None = None
 

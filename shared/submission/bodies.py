@@ -20,6 +20,7 @@ from taskqueue.shared.domain.task_fields import (
     Pauses,
     Retries,
     RetrySeconds,
+    Score,
     Timeout,
 )
 from taskqueue.shared.submission import refusals, validation_messages
@@ -179,6 +180,11 @@ class NewTaskBody(Body):
         None, description="Applies the limit of this key in addition to that of the type: PUT /limits/keys/…"
     )
     fair_key: Key | None = Field(None, description="Tenant of the task: within one queue, tenants take turns.")
+    score: Score | None = Field(
+        None,
+        description="Order of the task among those of its tenant in its queue, the lower the sooner; null: when it is "
+        "enqueued, in milliseconds since 1970.",
+    )
     webhook: WebhookBody | None = Field(None, description="A signed POST to send when the task has ended.")
 
     @model_validator(mode="after")

@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     webhook: Mapping[str, Any] | None
     limit_key: str | None
     fair_key: str | None
+    score: float | None
 
 
 def new_task(

@@ -41,6 +41,7 @@ def detail(found: stored.TaskDetail, policy: RetryPolicy) -> TaskDetail:
         else None,
         error=_error(summary.error),
         submitted_by=summary.submitted_by,
+        score=summary.score,
         corrupt=summary.corrupt,
         data=found.data,
         result=found.result,

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from taskqueue.shared.domain import strict_json
 from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, check_cron, check_zone
-from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Timeout
+from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Score, Timeout
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.bodies import RetryOverrides, WebhookBody
 from taskqueue.shared.submission.task_factory import webhook_of
@@ -70,6 +70,7 @@ class ScheduleBody(Body):
         None, description="Applies the limit of this key to its tasks, in addition to that of their type."
     )
     fair_key: Key | None = Field(None, description="Tenant of its tasks: within one queue, tenants take turns.")
+    score: Score | None = Field(None, description="Order of its tasks in their queue, the lower the sooner.")
     webhook: WebhookBody | None = Field(None, description="A signed POST to send when one of its tasks has ended.")
 
     @model_validator(mode="after")
@@ -100,6 +101,7 @@ def schedule_of(name: str, body: ScheduleBody, default_queue: str) -> Schedule:
             tags=tuple(body.tags or ()),
             limit_key=body.limit_key,
             fair_key=body.fair_key,
+            score=body.score,
             webhook=webhook_of(body.webhook) if body.webhook else None,
         )
     except ValueError as error:

@@ -154,6 +154,7 @@ class TaskFactory:
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
             limit_key=body.limit_key,
             fair_key=body.fair_key,
+            score=body.score,
             webhook=webhook_of(body.webhook) if body.webhook else None,
             submitted_by=submitter.name,
         )

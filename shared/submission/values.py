@@ -19,6 +19,7 @@ from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
 from taskqueue.shared.submission.validation_messages import choices, shown
 
 MAX_UNIQUE = 366 * 86400
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[ +-][0-9]{2}:[0-9]{2})"
 )
@@ -50,6 +51,15 @@ def _not_too_far(value: datetime, info: ValidationInfo) -> datetime:
         raise ValueError(f"must be at most {most:.16g} seconds ahead")
     if value.timestamp() < 0:
         raise ValueError("must be later than 1970")
+    return value
+
+
+def _no_number(value: object, info: ValidationInfo) -> object:
+    queues = info.context["priorities"] if info.context else {}
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number or (isinstance(value, str) and _NUMBER.fullmatch(value) and value not in queues):
+        hint = "an order inside a queue is a number in score, the lower the sooner"
+        raise ValueError(f"must be one of {choices(queues)}, got {shown(value)}: {hint}")
     return value
 
 
@@ -130,7 +140,7 @@ Instant = Annotated[datetime, BeforeValidator(_instant), WithJsonSchema({"type":
 Delay = Annotated[
     float, Field(strict=True), AfterValidator(_within_delay), WithJsonSchema({"type": "number", "minimum": 0})
 ]
-Priority = Annotated[str, AfterValidator(_priority)]
+Priority = Annotated[str, BeforeValidator(_no_number), AfterValidator(_priority)]
 QueueName = Annotated[
     str, AfterValidator(_queue), WithJsonSchema({"type": "string", "pattern": f"^{QUEUE_NAME.pattern}$"})
 ]

@@ -50,7 +50,7 @@ WALK_THROUGHS = {
     "docs/guides/handlers.md": 4,
     "docs/guides/batches-and-dependencies.md": 7,
     "docs/guides/scheduling.md": 7,
-    "docs/guides/queues-and-priorities.md": 6,
+    "docs/guides/queues-and-priorities.md": 7,
     "docs/operate/upgrade.md": 1,
     "docs/reference/api.md": 1,
     "docs/reference/cli.md": 2,

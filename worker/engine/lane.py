@@ -78,7 +78,7 @@ class Lane(ABC):
         again_in = claims.again_in
         if size:
             claims.next_token = float("inf") if again_in is None else now + max(shortest_wait, again_in)
-        claims.work_likely = not claims.parked
+        claims.work_likely = not claims.exhausted
         claims.awaiting_work = claims.parked
 
     def make_pause(self) -> None:

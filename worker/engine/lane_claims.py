@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _CLAIM_BYTES = 4 << 20
 """Bytes of data of one claim: a worker's memory is bounded, whatever clients send."""
 
+Scores = tuple[float | None, float | None]
+ASK_AGAIN = 1.0
+"""Seconds between the claims of an idle worker that takes some scores only."""
+
 
 class LaneClaims:
     """The state of a lane's claims.
@@ -24,16 +28,21 @@ class LaneClaims:
     may answer; it carries the token of the next claim.
     """
 
-    def __init__(self, worker: str, queues: ClaimedQueues, suffix: str = "") -> None:
-        """`suffix` follows the names of queues, as in `keys.rq_queue`."""
+    def __init__(self, worker: str, queues: ClaimedQueues, suffix: str = "", scores: Scores = (None, None)) -> None:
+        """`suffix` follows the names of queues, as in `keys.rq_queue`.
+
+        `scores` are the lowest and the highest that it claims, None for no bound. With one no claim is parked and no
+        wake-up is waited for, as either may be for a task that this worker does not take: it claims every second.
+        """
         self.worker = worker
         self.queues = queues
         self.suffix = suffix
         self._division = Strict() if queues.selection.strict else WeightedRoundRobin()
         self._patterns = ("*" + suffix, queues.selection.lua_patterns()) if queues.selection.patterns else ()
+        self._range = "" if scores == (None, None) else " ".join("-" if each is None else repr(each) for each in scores)
         self._changes = -1
         self.unanswered = False
-        self.parked = False
+        self.parked = self.exhausted = False
         self.work_likely = True
         self.awaiting_work = False
         self.next_token = float("inf")
@@ -46,6 +55,8 @@ class LaneClaims:
         """Returns the arguments of `claim.lua`. `slots` is how many tasks it may take of some lanes."""
         self.unanswered = True
         order: tuple[Argument, ...] = ("", self._next_token) if size else ()
+        if self._range:
+            order = ("<", self._range)
         if self._changes != self.queues.changes:
             self._changes = self.queues.changes
             weight = self.queues.selection.weight
@@ -74,7 +85,10 @@ class LaneClaims:
             each.lane = self.suffix
             self.queues.touch(each.queue_name)
         self.again_in = reply[4] / 1_000_000 if reply[4] >= 0 else None
-        self.unanswered = self.parked = size is not None and len(claimed) < size and not reply[2]
+        self.exhausted = size is not None and len(claimed) < size and not reply[2]
+        self.unanswered = self.parked = self.exhausted and not self._range
+        if self._range:
+            self.again_in = min(self.again_in or ASK_AGAIN, ASK_AGAIN)
         self.token, self._next_token = self._next_token, _new_token()
         if size is not None:
             self.asked_at, self.answered_us = sent_at, int(reply[0])

@@ -125,7 +125,8 @@ class Metrics:
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             for queue in waiting:
                 for lane in (queue.name, f"{queue.name}+"):
-                    pipeline.zrange(wait_queues(f"{lane}|"), 0, 0, withscores=True)
+                    # 0 is the turn of tasks with a score and without a tenant, which have those of the list.
+                    pipeline.zrangebyscore(wait_queues(f"{lane}|"), "(0", "+inf", start=0, num=1, withscores=True)
             firsts = pipeline.execute()
         ages = [_age(instant(row[0][1]) if row else None, now) for row in firsts]
         longest = dict(zip((queue.name for queue in waiting), map(max, ages[::2], ages[1::2]), strict=True))

@@ -33,7 +33,8 @@ from taskqueue.worker.local import attempts
 
 _SUPPORTED = {
     *("type", "data", "queue", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
-    *("expires_in", "unique_key", "on_conflict", "limit_key", "fair_key"),  # without effect: each task ends in `submit`
+    # without effect: each task ends in `submit`
+    *("expires_in", "unique_key", "on_conflict", "limit_key", "fair_key", "score"),
 }
 
 

@@ -156,6 +156,8 @@ class AsyncClient:
         submitted_by: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        min_score: float | None = None,
+        max_score: float | None = None,
         deleted: bool = False,
         search: str | None = None,
     ) -> AsyncIterator[Task]:
@@ -172,6 +174,8 @@ class AsyncClient:
             "submitted_by": submitted_by,
             "since": since,
             "until": until,
+            "min_score": min_score,
+            "max_score": max_score,
             "deleted": "true" if deleted else None,
             "search": search,
         }
@@ -258,7 +262,7 @@ class AsyncClient:
         return ended.result
 
     async def update(self, task_id: str, **changes: Any) -> Task:
-        """Changes `queue`, `delay` or `run_at`, `data` of a task that waits. Raises Conflict if it does not."""
+        """Changes `queue`, `delay` or `run_at`, `data`, `score` of a task that waits. Raises Conflict otherwise."""
         answer = await self.transport.ask("PATCH", _path(task_id), body={**plain(changes), **_given_data(changes)})
         return read(Task, answer.document)
 

@@ -88,6 +88,21 @@ def test_dead_letters_are_listed_sent_back_and_removed(run: Command) -> None:
     assert run("dlq", "list", "--type", "fail") == "none\n"
 
 
+def test_scores_are_given_filtered_and_changed(run: Command) -> None:
+    task = run("submit", "echo", "1", "--delay", "3600", "--score", "7.5", "--tag", "scored").strip()
+    between = ("list", "--tag", "scored", "--min-score", "7", "--max-score", "8")
+    assert [each["score"] for each in run.json(*between)] == [7.5]
+    assert run.json("update", task, "--score", "3")[0]["score"] == 3
+    assert run.json(*between) == []
+    dead = run("submit", "fail", "{}", "--max-retries", "0").strip()
+    run("watch", dead, status=1)
+    run("dlq", "retry", dead, "--score", "0")
+    assert run.json("show", dead)[0]["score"] == 0
+    run("dlq", "retry", "--all", "--score", "0", status=2)
+    run("submit", "echo", "1", "--score", "-1", status=3)
+    assert "must be a number from 0 to 9007199254740992" in run.err
+
+
 def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> None:
     file = tmp_path / "tasks.ndjson"
     file.write_text("\n".join(json.dumps({"type": "echo", "data": n}) for n in range(30)) + '\n{"type": "nonsense"}\n')

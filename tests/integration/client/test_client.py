@@ -110,7 +110,9 @@ def test_dead_letters_are_listed_sent_back_and_removed(client: Client) -> None:
     task = client.submit("fail", {"message": "dead"}, max_retries=0).task_id
     client.wait(task, 20)
     assert task in {each.task_id for each in client.dead_letters.find("fail")}
-    assert client.dead_letters.retry(task).status is TaskState.PENDING
+    assert client.dead_letters.retry(task, score=5).status is TaskState.PENDING
+    assert client.get(task).score == 5
+    assert task in [each.task_id for each in client.tasks(min_score=5, max_score=5)]
     client.wait(task, 20)
     client.dead_letters.delete(task)
     with pytest.raises(NotFound):

@@ -24,7 +24,7 @@ JSON = "application/json"
         ({"type": True}, "type", "string"),
         ({"type": "x" * 10_000}, "type", "100 characters"),
         ({"priority": "urgent"}, "priority", "critical, high, normal, low"),
-        ({"priority": 1}, "priority", "string"),
+        ({"priority": 1}, "priority", "a number in score"),
         ({"delay": -1}, "delay", "0 to 31622400"),
         ({"delay": 1e308}, "delay", "0 to 31622400"),
         ({"delay": 31622401}, "delay", "0 to 31622400"),

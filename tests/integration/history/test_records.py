@@ -126,7 +126,7 @@ def test_tasks_that_ended_in_the_same_instant_are_each_listed_once(archive: Arch
 
 def test_filters_hold_in_the_history(archive: Archive, records: AllRecords) -> None:
     tagged = end_in_turn(archive, 2, tags=("red", "big"))
-    high = end_in_turn(archive, 3, queue="high")
+    high = end_in_turn(archive, 3, queue="high", score=0.5)
     plain = end_in_turn(archive, 2)
     forget(archive, 7)
     detail = records.get(high[1]).summary
@@ -135,6 +135,10 @@ def test_filters_hold_in_the_history(archive: Archive, records: AllRecords) -> N
         (replace(COMPLETED, queue="high"), high),
         (replace(COMPLETED, type="noop"), plain + high + tagged),
         (replace(COMPLETED, type="other"), []),
+        (replace(COMPLETED, max_score=1), high),
+        (replace(COMPLETED, min_score=0.5, max_score=0.5), high),
+        (replace(COMPLETED, max_score=0), []),
+        (replace(COMPLETED, min_score=1), plain + tagged),
         (replace(COMPLETED, tag="red", type="other"), []),
         (replace(COMPLETED, since=detail.ended_at), plain + high[:2]),
         (replace(COMPLETED, until=detail.ended_at), high[1:] + tagged),

@@ -376,6 +376,7 @@ def test_the_leader_shows_how_long_a_tenant_has_had_no_turn(
     lead(leadership, job)
     assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {}
     machine.advance(15)
+    submit(machine, score=1.0)
     lead(leadership, job)
     assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
     Queues(machine.scripts, WEIGHTS).pause("normal", "a test")

@@ -192,7 +192,7 @@ def test_a_dead_letter_that_completes_after_all_releases_what_waits_for_it(famil
     family.run()
     late = family.new(2, parent, on_parent_failure="wait")
     assert {family.state(early), family.state(late)} == {TaskState.BLOCKED}
-    assert family.stores[1].scripts.call("requeue", "", "x", parent)
+    assert family.stores[1].scripts.call("requeue", "", "x", "", parent)
     family.end(parent)
     family.run()
     assert {family.state(early), family.state(late)} == {TaskState.PENDING}
@@ -247,7 +247,7 @@ def test_what_arrives_late_or_twice_changes_nothing(family: Family) -> None:
     family.end(parent, "failed")
     late = family.parents[1].watch([parent], 0)
     family.clock.advance(MINUTE)
-    family.stores[1].scripts.call("requeue", "", "x", parent)
+    family.stores[1].scripts.call("requeue", "", "x", "", parent)
     family.end(parent)
     family.run()
     assert family.state(child) is TaskState.PENDING
@@ -265,7 +265,7 @@ def test_an_end_while_a_notice_is_delivered_is_delivered_too(family: Family) -> 
     notices = own.notices(0, MOST)
     family.parents[0].note(own.watch([parent], 0))
     family.clock.advance(MINUTE)
-    family.stores[1].scripts.call("requeue", "", "x", parent)
+    family.stores[1].scripts.call("requeue", "", "x", "", parent)
     family.end(parent)
     own.settle(0, notices)
     assert family.state(child) is TaskState.BLOCKED

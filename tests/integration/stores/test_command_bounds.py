@@ -116,6 +116,22 @@ def tenants_and_limits_that_wait(store: Store) -> tuple[Any, ...]:
     return claim(500)
 
 
+@worst("claim", 2500)
+def tasks_with_scores(store: Store) -> tuple[Any, ...]:
+    for at in range(600):
+        store.submit(score=float(at % 100), fair_key=f"tenant-{at % 50}" if at % 2 else None)
+    store.submit(600)
+    return claim(500)
+
+
+@worst("claim", 2500)
+def tasks_that_no_filter_lets_pass(store: Store) -> tuple[Any, ...]:
+    for at in range(1200):
+        store.submit(score=float(at), fair_key=f"tenant-{at}")
+    store.submit(1200)
+    return (*claim(500)[:-2], "<", f"5000 {store.clock.now_us // 1000 - 5000}")
+
+
 @worst("claim", 2300)
 def tenants_who_have_gone(store: Store) -> tuple[Any, ...]:
     store.submit(fair_key="living")
@@ -313,6 +329,13 @@ def tasks_that_are_due(store: Store) -> tuple[Any, ...]:
     return ("normal", 500, "", "")
 
 
+@worst("promote", 2700)
+def tasks_with_a_score_that_are_due(store: Store) -> tuple[Any, ...]:
+    store.queues.submit([noop(delay=timedelta(seconds=1), score=float(at)) for at in range(300)])
+    store.clock.advance(timedelta(seconds=2))
+    return ("normal", 200, "", "")
+
+
 @worst("prune", 7000)
 def ended_tasks_with_many_tags(store: Store) -> tuple[Any, ...]:
     for each in heavy(store, 200):
@@ -382,7 +405,13 @@ def dead_letters_sent_back(store: Store) -> tuple[Any, ...]:
     running = claimed(store, 200)
     for id_, token in running:
         store.report(id_, "failed", token)
-    return ("", "nonce", *(id_ for id_, _ in running))
+    return ("", "nonce", "", *(id_ for id_, _ in running))
+
+
+@worst("requeue", 7500)
+def dead_letters_sent_back_with_a_score(store: Store) -> tuple[Any, ...]:
+    span, nonce, _, *ids = dead_letters_sent_back(store)
+    return (span, nonce, "5", *ids)
 
 
 @worst("run_deferred", 8000)
@@ -728,7 +757,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "bulk_change": ("a", "paused", ""),
     "bulk_follow": ("a", "0", 100),
     "failure_groups": ("", 0, 100),
-    "change": ("id", "high", "+1000000", "[]", 1000),
+    "change": ("id", "high", "+1000000", "[]", 1000, "5"),
     "discard": ("id", "high", "normal"),
     "key_use": ("k", "1.0", "1.0", 1),
     "limit_declare": ("1", "type:noop", '{"concurrency":1}'),

@@ -548,7 +548,7 @@ def test_a_requeue_that_is_sent_again_after_a_lost_answer_is_told_that_it_was_do
     [task_id] = store.submit()
     store.claim()
     store.report(task_id, "poisoned")
-    command = ("requeue", "", "the command's own", task_id)
+    command = ("requeue", "", "the command's own", "", task_id)
     assert store.scripts.call(*command) == store.scripts.call(*command) == [[b"failed", 1]]
     assert store.claim(token="t2") == [task_id]
     store.report(task_id, "poisoned", token="t2")

@@ -298,7 +298,7 @@ def test_a_pinned_task_is_run_by_its_version_also_after_a_retry(store: Store) ->
     token = text(store.redis.hget(keys.rq_job(task), "token"))
     error = json.dumps({"type": "ValueError", "message": "no"})
     store.scripts.call("report", "1", task, token, *ENDS["failed"], 0, "{}", error, NULL)
-    assert store.scripts.call("requeue", "", "nonce", task)[0][:2] == [b"failed", 1]
+    assert store.scripts.call("requeue", "", "nonce", "", task)[0][:2] == [b"failed", 1]
     assert claim(store, "2") == []
     assert claim(store, "1") == [task]
 

@@ -248,11 +248,11 @@ class FakeSession:
         answer = found.result
         self._adopt(answer)
         for each in orders:
-            each.claims.parked = each.claims.unanswered = each.size > 0
+            each.claims.parked = each.claims.exhausted = each.claims.unanswered = each.size > 0
             each.claims.asked_at = self.time()
         if serial:
             parked = len(answer.claimed) < serial.size and not found.ask_again
-            serial.claims.parked = serial.claims.unanswered = parked
+            serial.claims.parked = serial.claims.exhausted = serial.claims.unanswered = parked
             serial.claims.again_in = found.again_in
         self.extended.append(list(extending))
         answer.written += self.reports

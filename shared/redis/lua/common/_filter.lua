@@ -22,7 +22,7 @@ local function matches(t, wanted)
 end
 
 -- What a task may also have to match: `more` is a table with any of id (its beginning or its end), error (a part of it, in
--- any case of ASCII letters), worker and version (of its last attempt), created_from, created_to (microseconds), and data, a
+-- any case of ASCII letters), worker and version (of its last attempt), created_from, created_to (microseconds), min_score, max_score, and data, a
 -- list of {path, text, number, word} (`shared/domain/search.py`). One table, as Lua has room for 200 local names in a script.
 -- `cost` counts each further command, each 4 kB that were read, and each 256 bytes of data, which are scanned once for each
 -- name of a path, as one more task.
@@ -151,12 +151,14 @@ end
 function search.matches(key, id, more)
   if not more then return true end
   if more.id and string.sub(id, 1, #more.id) ~= more.id and string.sub(id, -#more.id) ~= more.id then return false end
-  local t = hash_of(key, 'state', 'error', 'attempt', 'worker_name', 'created_at', more.data and 'data' or 'state')
+  local t = hash_of(key, 'state', 'error', 'attempt', 'worker_name', 'created_at', more.data and 'data' or 'state', 'score', 'enqueued_at')
   if not t or not t.state then return false end
   search.cost = search.cost + 1 + (#(t.error or '') + (more.data and #(t.data or '') or 0)) / 4096
   local created = microseconds(t.created_at)
   if more.created_from and not (created and created >= more.created_from) then return false end
   if more.created_to and not (created and created <= more.created_to) then return false end
+  local score = tonumber(t.score) or (microseconds(t.enqueued_at) or 0) / 1000
+  if score < (more.min_score or 0) or score > (more.max_score or score) then return false end
   if more.error and not search.has_error(t, more.error) then return false end
   if more.worker or more.version then
     local worker, version = search.attempt(key, t)

@@ -3,14 +3,12 @@
 -- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
 -- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
 -- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `keys.throttled` by when
--- they were enqueued. For RQ they are deferred. A paused type holds its tasks back as a limit of `type:NAME` does.
+-- they were enqueued. For RQ they are deferred. A paused type holds its tasks back as a limit of `type:NAME` does. A task
+-- with a score waits in the wait queue of its tenant from the beginning: a list has no other order than that of its entries.
 
 -- One check for a whole step: without limits, tenants and pauses, nothing else of this file is run.
 local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PAUSED) > 0
 local known_limits = {}
-local served = 0
-
-local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. group) end
 
 local lanes_of = {} -- by limit; all of them at ''
 local function all_lanes()
@@ -49,8 +47,6 @@ local function throttled_lanes()
   end
   return lanes
 end
-
-local function wait_queue_name(lane, group, tenant) return lane .. '|' .. group .. '|' .. tenant end
 
 -- With several partitions a limit is `shared`: a partition has some of its slots, and a part of its rate in millionths.
 -- The share counts only for the numbers for which it was given: it names them (`limit_shares_set.lua`).
@@ -172,20 +168,6 @@ local function give_tokens_back(id)
       if redis.call('ZADD', keys.LIMITS_DUE, 'XX', 'CH', NOW, name) == 1 then wake_for_limit(name) end
     end
   end
-end
-
--- Moves a pending task into a wait queue of a lane. A new tenant comes after the waiting ones.
-local function enter_wait_queue(id, lane, group, tenant, score)
-  local wait_queue, queue = wait_queue_name(lane, group, tenant), queue_of(lane)
-  redis.call('ZADD', keys.throttled(queue), score, id)
-  redis.call('ZADD', keys.wait_queue(wait_queue), score, id)
-  limited, served = true, served + 1
-  redis.call('ZADD', tenants_key(lane, group), 'NX', num(now + served), tenant)
-  mirror(RQ_REGISTRY.blocked, queue, '+inf', id)
-  redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
-  list_lane(lane, id)
-  if group == '' then redis.call('SADD', keys.FAIR, lane)
-  else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
 end
 
 -- Returns when to check the wait queues of a limit: now, when its next token is there, or when a slot is freed or a pause

@@ -232,8 +232,6 @@ local function fingerprint_of(id)
     word(error.pattern)), 1, 16)
 end
 
-local FIRST_SEEN_KEPT = 2592000 -- 30 days after the last dead letter of a group
-
 local function count_cause(cause)
   local key = keys.failure_group(cause)
   local left = redis.call('ZCARD', key)
@@ -256,7 +254,7 @@ local function join_failure_group(id)
   redis.call('ZADD', keys.failure_group(cause), NOW, id)
   count_cause(cause)
   redis.call('SET', keys.first_seen(cause), NOW, 'NX')
-  redis.call('EXPIRE', keys.first_seen(cause), FIRST_SEEN_KEPT)
+  redis.call('EXPIRE', keys.first_seen(cause), 2592000) -- 30 days after the last dead letter of a group
 end
 
 local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
@@ -426,16 +424,15 @@ end
 -- --- transitions: all changes of a task's state but the first, which submit.lua writes ---
 
 -- The legal ones, as `TRANSITIONS` of `shared/domain/task.py` has them. A new record has its first state without one.
-local LEGAL = [[
-  scheduled>pending scheduled>blocked scheduled>cancelled scheduled>expired
-  blocked>pending blocked>scheduled blocked>cancelled blocked>expired
-  pending>running pending>scheduled pending>cancelled pending>expired pending>failed
-  running>completed running>retrying running>failed running>cancelled running>pending running>scheduled running>blocked
-  retrying>pending retrying>blocked retrying>cancelled retrying>expired
-  failed>pending failed>blocked cancelled>pending cancelled>scheduled cancelled>blocked
-]]
-
 local function check_transition(id, from, to)
+  local LEGAL = [[
+    scheduled>pending scheduled>blocked scheduled>cancelled scheduled>expired
+    blocked>pending blocked>scheduled blocked>cancelled blocked>expired
+    pending>running pending>scheduled pending>cancelled pending>expired pending>failed
+    running>completed running>retrying running>failed running>cancelled running>pending running>scheduled running>blocked
+    retrying>pending retrying>blocked retrying>cancelled retrying>expired
+    failed>pending failed>blocked cancelled>pending cancelled>scheduled cancelled>blocked
+  ]]
   if not string.find(LEGAL, from .. '>' .. to, 1, true) then
     error('task ' .. id .. ' cannot change from ' .. from .. ' to ' .. to, 0)
   end
@@ -461,9 +458,42 @@ local function enter_queue(id, queue, place, lane)
   if before < 64 then notify_workers(1, lane) end
 end
 
--- Adds a task to the structures of a state. `at` is its due time, or its place (see `enter_queue`).
+local function tenants_key(lane, group) return keys.wait_queues(lane .. '|' .. group) end
+local function wait_queue_name(lane, group, tenant) return lane .. '|' .. group .. '|' .. tenant end
+
+-- Returns the place of a score in a wait queue, beside the times of tasks without one: a score is in milliseconds, a time in
+-- microseconds. Above 2^52 the places of neighbours would be the same double; from 2^40 on they are whole, as times are.
+local function place_of(score)
+  local x = tonumber(score)
+  if not (x and x >= 0 and x <= 2^53) then return nil end
+  return string.format(x < 2^40 and '%.17g' or '%.0f', x <= 2^52 and x * 1000 or 2^52 * 1000 + (x - 2^52) * 1024)
+end
+
+-- Moves a pending task that was enqueued at a time into a wait queue of a lane (see `_limits.lua`), where its score is its
+-- place, if it has one. A new tenant comes after the waiting ones; tasks without one have the turns of the list.
+local served = 0
+local function enter_wait_queue(id, lane, group, tenant, enqueued, score)
+  local wait_queue, queue = wait_queue_name(lane, group, tenant), queue_of(lane)
+  redis.call('ZADD', keys.throttled(queue), enqueued, id)
+  redis.call('ZADD', keys.wait_queue(wait_queue), place_of(score) or enqueued, id)
+  served = served + 1
+  redis.call('ZADD', tenants_key(lane, group), 'NX', group .. tenant == '' and 0 or num(now + served), tenant)
+  mirror(RQ_REGISTRY.blocked, queue, '+inf', id)
+  redis.call('HSET', keys.rq_job(id), 'wait_queue', wait_queue, 'status', 'deferred')
+  list_lane(lane, id)
+  if group == '' then redis.call('SADD', keys.FAIR, lane)
+  else redis.call('ZADD', keys.LIMITS_DUE, 'NX', NOW, group) end
+end
+
+-- Adds a task to the structures of a state. `at` is its due time, or its place (see `enter_queue`). A pending one with a
+-- score waits in the order of scores, with those of its tenant.
 local function enter(id, state, queue, at)
-  if state == 'pending' then enter_queue(id, queue, at)
+  if state == 'pending' then
+    local t = record(id, 'description', 'score', 'fair_key') or {}
+    local lane = lane_for(queue, t.description or '')
+    if not t.score then return enter_queue(id, queue, at, lane) end
+    enter_wait_queue(id, lane, '', t.fair_key or '', at or NOW, t.score)
+    notify_workers(1, lane)
   elseif state == 'scheduled' or state == 'retrying' then enter_due(id, state, queue, at)
   elseif state == 'blocked' then
     redis.call('ZADD', keys.BLOCKED, NOW, id)

@@ -363,10 +363,10 @@ function cancel_children(id)
   redis.call('ZREM', keys.DEFERRED_WORK, 'children:' .. id)
 end
 
--- Requeues a dead letter with all its retries, and with new data if given. Returns {state found, 1 when done}, or
+-- Requeues a dead letter with all its retries, and with new data and a new score if given. Returns {state found, 1 when done}, or
 -- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
-local function requeue_one(id, data, cause, nonce)
+local function requeue_one(id, data, cause, nonce, score)
   local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch', 'refused')
   if t and nonce and t.sent_back == nonce then return {'failed', 1} end
   local state = t and t.state or ''
@@ -378,6 +378,7 @@ local function requeue_one(id, data, cause, nonce)
     'expires_at', 'due_at', 'refusal', 'step_errors')
   if not is_pinned(t.refused) then redis.call('HDEL', keys.rq_job(id), 'refused') end
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
+  if (score or '') ~= '' then redis.call('HSET', keys.rq_job(id), 'score', score) end
   note_replay(id, t.meta, cause or '', t.attempt)
   hold_unique_again(id, {start = true, ['end'] = true})
   if not held_back(id, 'failed', queue, NOW, 'token', '', 'sent_back', nonce or '') then

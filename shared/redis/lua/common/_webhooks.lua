@@ -4,7 +4,6 @@
 -- removed since.
 -- A task with a webhook has `webhook` (JSON: url, events, retry) among the fields that come after `relations`.
 local HOOK = 'taskqueue.webhook'
-local MOST_RESULT = 65536 -- base64; a larger result is left out, which the delivery states
 
 local function error_of(text)
   local ok, error = pcall(cjson.decode, text or '')
@@ -18,7 +17,8 @@ local function payload_of(id, event, url)
     ended_at = t.ended_at or iso(now)}
   if event == 'completed' then
     local result = result_of(id)
-    if result and #result > MOST_RESULT then payload.result_left_out = true else payload.result_base64 = result end
+    -- A larger result (in base64) is left out, which the delivery states.
+    if result and #result > 65536 then payload.result_left_out = true else payload.result_base64 = result end
   end
   if event == 'failed' then payload.error = error_of(t.error) end
   if event == 'cancelled' then payload.reason = t.cancel or nil end
@@ -41,11 +41,6 @@ local function post(task, queue, call, retry, meta, receiver)
   return id
 end
 
-local function host_of(url)
-  local host = type(url) == 'string' and string.match(url, '^%a+://([^/?#|]+)')
-  return host and string.lower(host)
-end
-
 local function wants(hook, event)
   if type(hook.events) ~= 'table' then return true end
   for _, each in ipairs(hook.events) do
@@ -66,5 +61,6 @@ local function create_delivery(id, event, stored)
     payload.message = delivery
     return '["taskqueue.rq.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
   end
-  post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host_of(hook.url))
+  local host = type(hook.url) == 'string' and string.match(hook.url, '^%a+://([^/?#|]+)')
+  post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host and string.lower(host))
 end

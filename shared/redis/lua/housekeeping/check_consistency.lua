@@ -74,16 +74,17 @@ end
 local function is_throttled(id, queue)
   local score = redis.call('ZSCORE', keys.throttled(queue), id)
   if not score then return nil end
-  local t = record(id, 'wait_queue')
-  local wait_queue = t and t.wait_queue or ''
+  local t = record(id, 'wait_queue', 'score') or {}
+  local wait_queue = t.wait_queue or ''
   local lane, group, tenant = string.match(wait_queue, '^([^|]*)|([^|]*)|([^|]*)$')
-  if not lane or queue_of(lane) ~= queue or group .. tenant == '' or redis.call('ZSCORE', keys.pending(queue), id) then
+  if not lane or queue_of(lane) ~= queue or group .. tenant .. (t.score or '') == ''
+    or redis.call('ZSCORE', keys.pending(queue), id) then
     leave_wait_queue(id, queue)
     found('in_two')
     return nil
   end
   if not redis.call('ZSCORE', keys.wait_queue(wait_queue), id) then found('nowhere') end
-  enter_wait_queue(id, lane, group, tenant, score)
+  enter_wait_queue(id, lane, group, tenant, score, t.score)
   if group ~= '' then check_wait(group) end
   return score
 end

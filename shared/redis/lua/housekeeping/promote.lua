@@ -15,7 +15,7 @@ local function promote(state, most)
   for at = 1, #due, 2 do
     local id = due[at]
     latest = math.max(latest, now - (number_of(due[at + 1]) or now))
-    local relations, task_type, awaits = record_values(id, 'relations', 'description', 'awaits')
+    local relations, task_type, awaits, score, tenant = record_values(id, 'relations', 'description', 'awaits', 'score', 'fair_key')
     if relations == nil then -- the key is not a hash
       enter_ended(id, 'failed', queue)
       redis.call('ZREM', key, id)
@@ -27,16 +27,21 @@ local function promote(state, most)
       if relations then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       local lane = lane_for(queue, task_type or '')
-      lanes[lane] = lanes[lane] or {}
-      table.insert(lanes[lane], id)
-      scores[#scores + 1] = num(now + #ids)
-      scores[#scores + 1] = id
+      if score then
+        enter_wait_queue(id, lane, '', tenant or '', num(now + #ids), score)
+        notify_workers(1, lane)
+      else
+        lanes[lane] = lanes[lane] or {}
+        table.insert(lanes[lane], id)
+        scores[#scores + 1] = num(now + #ids)
+        scores[#scores + 1] = id
+      end
     end
   end
   if #ids == 0 then return end
   redis.call('ZREM', key, unpack(ids))
   redis.call('ZREM', keys.rq_scheduled(queue), unpack(ids))
-  redis.call('ZADD', keys.pending(queue), unpack(scores))
+  if #scores > 0 then redis.call('ZADD', keys.pending(queue), unpack(scores)) end
   for lane, entries in pairs(lanes) do
     redis.call('RPUSH', keys.rq_queue(lane), unpack(entries))
     list_lane(lane, entries[1])

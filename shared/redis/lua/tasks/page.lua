@@ -11,7 +11,7 @@ local wanted = {state = ARGV[6], type = ARGV[7], queue = ARGV[8], tag = ARGV[9],
 local earliest = ARGV[11] ~= '' and ARGV[11] or '-inf'
 local latest = ARGV[12] ~= '' and ARGV[12] or '+inf'
 local NAMES = {'state', 'description', 'origin', 'attempt', 'failures', 'crashes', 'created_at', 'started_at', 'ended_at',
-  'due_at', 'worker_name', 'tags', 'error', 'progress', 'submitted_by', 'awaits'}
+  'due_at', 'worker_name', 'tags', 'error', 'progress', 'submitted_by', 'awaits', 'score', 'enqueued_at'}
 local more_wanted = ARGV[13] ~= '' and cjson.decode(ARGV[13]) or nil
 local deleted = ARGV[14] == keys.DELETED
 local CHUNK = math.min(budget, math.max(limit, 16)) + 1

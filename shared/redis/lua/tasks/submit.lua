@@ -7,7 +7,7 @@
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
 --   `conflict` what to do when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
---   have names, the submitter, and the same with the API key; `limit` and `fair` its limit_key and fair_key).
+--   have names, the submitter, and the same with the API key; `limit`, `fair` and `score` its limit_key, fair_key and score).
 --   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
 --   (see `_webhooks.lua`).
@@ -202,13 +202,13 @@ local function group_for(task_type, terms)
     if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', keys.LIMITS_DUE, name) or false end
     if waiting[name] then return name end
   end
-  return terms and terms.fair and ''
+  return terms and (terms.fair or terms.score) and ''
 end
 
 local function enqueue_or_throttle(id, queue, task_type, terms, score)
   local group, lane = group_for(task_type, terms), lane_of(queue, task_type)
   if not group then return enqueue_later(queue, lane, id, score) end
-  enter_wait_queue(id, lane, group, terms and terms.fair or '', num(now + created))
+  enter_wait_queue(id, lane, group, terms and terms.fair or '', num(now + created), terms and terms.score)
   if worker_queue_parts(group) then wake_for_type(group)
   elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, lane) end
 end

@@ -7,21 +7,24 @@
 --   for each kind. In place of a lane, "*" (for that kind "*+") comes with patterns, separated by spaces: other registered
 --   queues that match one fill the rest of the claim.
 --   A last pair of "" and the token of the worker's next claim leaves a parked claim when too few tasks were found:
---   `submit_one.lua` may answer that claim before it is sent.
+--   `submit_one.lua` may answer that claim before it is sent. In its place "<" with the lowest and the highest score,
+--   separated by a space, takes no task with another one; the score of a task without one is when it was enqueued.
 -- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
 --   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if unknown), its parents' results
 --   (JSON, "" for none), suspicions, for an RQ job what `rq_job` returns, then in how many microseconds a rate allows the
 --   next start (-1: no task waits for that)}.
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, want, room = ARGV[2], ARGV[3], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
+-- The lowest and the highest place in wait queues that it takes from; nil for all. Such a claim goes by turns.
+local range = ARGV[#ARGV - 1] == '<' and {string.match(ARGV[#ARGV], '^(%S+) (%S+)$')} or nil
+limited = limited or range ~= nil
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'limit_key', 'fair_key'}
+  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
 local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS = 1, 2, 3, 4, 11, 12, 13, 14, 15
-local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY = 16, 17, 18, 19
--- Without wait queues the last two are not needed.
-if not limited then NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil end
-local stamp, until_ = iso(now), num(now + tonumber(ARGV[4]))
+local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20
+-- Without wait queues these are not needed.
+if limited then NAMES[LIMIT_KEY], NAMES[FAIR_KEY], NAMES[SCORE] = 'limit_key', 'fair_key', 'score' end
 local tasks, unreadable, taken = {}, {}, {}
 
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
@@ -108,7 +111,7 @@ for _, last in ipairs(redis.call('MGET', keys.claim(claimant), keys.dispatched(c
       local t = waiting_task(id)
       if t and t[STATE] == 'running' and t[TOKEN] == token then
         -- The worker counts its lease from its repeated claim.
-        redis.call('ZADD', keys.LEASES, until_, id)
+        redis.call('ZADD', keys.LEASES, num(now + tonumber(ARGV[4])), id)
         tasks[#tasks + 1] = describe(id, t[ORIGIN], t, number_of(t[ATTEMPT]) or 1, '')
       end
     end
@@ -119,7 +122,7 @@ end
 -- Writes for started tasks are collected, so they cost the same few commands however many there are.
 local begin, keep_leases
 do
-  local leases, started = {}, {}
+  local leases, started, stamp, until_ = {}, {}, iso(now), num(now + tonumber(ARGV[4]))
 
   function begin(id, queue, t, score)
     local attempt = math.max(0, math.floor(number_of(t[ATTEMPT]) or 0)) + 1
@@ -201,23 +204,24 @@ do
   end
 
   -- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
-  local function make_way(id, lane, t, score)
+  local function make_way(id, lane, t, enqueued)
     if not lacks(t[TYPE], t[REFUSED]) then return false end
     if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
       dead_letter_corrupt(id, queue_of_lane[lane], t)
     else
-      spend(COST.throttled + wait_for_worker(id, lane, t[TYPE], t[REFUSED], tenant_of(id, t), score))
+      spend(COST.throttled + wait_for_worker(id, lane, t[TYPE], t[REFUSED], tenant_of(id, t), enqueued, t[SCORE]))
     end
     return true
   end
 
-  -- Returns a pending task that may start; one that may not is ended or moved.
-  function startable(id, lane, score)
+  -- Returns a pending task that may start, and when it was enqueued; one that may not is ended or moved.
+  function startable(id, lane, enqueued)
     local t, queue = waiting_task(id), queue_of_lane[lane]
     if not (t and t[TYPE] and t[DATA]) then return dead_letter_corrupt(id, queue, t) end
     if t[EXPIRES_AT] and (number_of(t[EXPIRES_AT]) or math.huge) <= now then return expire(id, queue, t[RELATIONS]) end
     if t[RELATIONS] and not may_start(id, queue) then return end
-    if not make_way(id, lane, t, score) then return t end
+    if t[SCORE] then enqueued = num(microseconds(redis.call('HGET', keys.rq_job(id), 'enqueued_at')) or now) end
+    if not make_way(id, lane, t, enqueued) then return t, enqueued end
   end
 end
 
@@ -237,7 +241,7 @@ local start
 do
   -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
   local function wait_queue_for(id, t)
-    if t[FAIR_KEY] and t[FAIR_KEY] ~= '' then return '', t[FAIR_KEY] end
+    if t[SCORE] or (t[FAIR_KEY] and t[FAIR_KEY] ~= '') then return '', t[FAIR_KEY] or '' end
     local names = limit_names(t[TYPE], t[LIMIT_KEY])
     local limit = limit_in_the_way(names)
     if limit then
@@ -249,13 +253,13 @@ do
 
   -- Takes the next task out of the list: it is started unless it cannot be or is throttled.
   local function take_one(id, lane, score)
-    local t = startable(id, lane, score)
+    local t, enqueued = startable(id, lane, score)
     if not t then return end
     local group, tenant
     if limited then group, tenant = wait_queue_for(id, t) end
-    if not group then return begin(id, queue_of_lane[lane], t, score) end
+    if not group then return begin(id, queue_of_lane[lane], t, enqueued) end
     spend(COST.throttled)
-    enter_wait_queue(id, lane, group, tenant, score)
+    enter_wait_queue(id, lane, group, tenant, enqueued, t[SCORE])
     if group == '' then has_tenants[lane] = true end
   end
 
@@ -314,7 +318,7 @@ local asked, lanes, next_token, patterns = {}, {}, nil, nil
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]
   elseif ARGV[at] == '*' .. kind then patterns = ARGV[at + 1]
-  else
+  elseif ARGV[at] ~= '<' then
     local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
     local lane = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
     asked[#asked + 1] = lane
@@ -352,6 +356,7 @@ end
 
 local take_by_turn, store_turn
 if limited then
+  local low, high = place_of(range and range[1]) or '-inf', place_of(range and range[2]) or '+inf'
   -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
   -- so without others only the turn of the list ('') is stored. Once forgotten, a turn costs the others one start.
   local TURN_KEPT = 600
@@ -397,26 +402,44 @@ if limited then
   -- Returns the next task in the wait queues of a limit or of tenants (''); nil when they are empty. `others` says whether
   -- other tenants wait there. One that had its turn in another wait queue since comes after these.
   local function first_waiting(lane, group)
-    local wait_queues = tenants_key(lane, group)
+    local wait_queues, passed = tenants_key(lane, group), 0
     while patience > 0 do
       spend(3)
-      local tenant, turn, others = unpack(redis.call('ZRANGE', wait_queues, 0, 1, 'WITHSCORES'))
+      local tenant, turn, others = unpack(redis.call('ZRANGE', wait_queues, passed, passed + 1, 'WITHSCORES'))
       if not tenant then break end
+      others = others or passed > 0
       local last = others and last_turn(lane, tenant) or 0
       if last > tonumber(turn) then redis.call('ZADD', wait_queues, num(last), tenant)
       else
-        local id, score = unpack(redis.call('ZRANGE', keys.wait_queue(wait_queue_name(lane, group, tenant)), 0, 0, 'WITHSCORES'))
+        local wait_queue = keys.wait_queue(wait_queue_name(lane, group, tenant))
+        local id, score = unpack(redis.call('ZRANGEBYSCORE', wait_queue, low, high, 'WITHSCORES', 'LIMIT', 0, 1))
         if id then return {id = id, score = score, group = group, tenant = tenant, turn = turn, others = others} end
-        redis.call('ZREM', wait_queues, tenant)
+        if range and redis.call('EXISTS', wait_queue) == 1 then passed = passed + 1
+        else redis.call('ZREM', wait_queues, tenant) end
       end
     end
-    if group == '' and patience > 0 then
+    if group == '' and passed == 0 and patience > 0 then
       redis.call('SREM', keys.FAIR, lane)
       has_tenants[lane] = nil
     end
   end
 
+  -- Returns the first task of a list in the range; the index has them in order. Its entry stays, and leads nowhere then.
+  local function first_in_range(lane)
+    local queue, passed = queue_of_lane[lane], 0
+    while patience > 0 do
+      spend(3)
+      local id, score = unpack(redis.call('ZRANGEBYSCORE', keys.pending(queue), low, high, 'WITHSCORES', 'LIMIT', passed, 1))
+      if not id then return nil end
+      if not taken[id] and lane_for(queue, (record(id, 'description') or {}).description or '') == lane then
+        return {id = id, score = score, tenant = '', turn = score}
+      end
+      passed = passed + 1
+    end
+  end
+
   local function first_in_list(lane)
+    if range then return first_in_range(lane) end
     while patience > 0 do
       local id = redis.call('LINDEX', keys.rq_queue(lane), 0)
       if not id then return nil end
@@ -442,16 +465,16 @@ if limited then
   local function take_throttled(first, lane)
     local id, wait_queue = first.id, wait_queue_name(lane, first.group, first.tenant)
     if not leave_throttled(id, lane, wait_queue) then return end
-    local t = startable(id, lane, first.score)
+    local t, enqueued = startable(id, lane, first.score)
     if not t then return end
     local names = limit_names(t[TYPE], t[LIMIT_KEY])
     local limit = limit_in_the_way(names)
     if limit then
       looked_at[limit] = true
-      return enter_wait_queue(id, lane, limit, tenant_of(id, t), first.score)
+      return enter_wait_queue(id, lane, limit, tenant_of(id, t), enqueued, t[SCORE])
     end
     spend(take_part(id, names))
-    begin(id, queue_of_lane[lane], t, first.score)
+    begin(id, queue_of_lane[lane], t, enqueued)
   end
 
   -- The tenant whose last turn is longest ago goes first; of two tasks of one tenant, the older.
@@ -486,7 +509,7 @@ if limited then
       if best.group then
         take_throttled(best, lane)
       else
-        redis.call('LPOP', keys.rq_queue(lane))
+        if not range then redis.call('LPOP', keys.rq_queue(lane)) end
         start(lane, {best.id}, {best.score}, 1)
       end
       if #tasks > before or patience < COST.all / 2 then turn_taken(lane, best) end
@@ -501,7 +524,7 @@ end
 local take
 do
   local function has_wait_queues(lane)
-    if has_tenants[lane] then return true end
+    if has_tenants[lane] or range then return true end
     local wait_queues = {}
     for at, group in ipairs(due) do wait_queues[at] = tenants_key(lane, group) end
     return #wait_queues > 0 and redis.call('EXISTS', unpack(wait_queues)) > 0
@@ -559,7 +582,7 @@ if #tasks > 0 then
   for i, task in ipairs(tasks) do ids[i] = task[1] end
   redis.call('SET', keys.claim(claimant), token .. ' ' .. table.concat(ids, ' '), 'EX', 60)
 end
-local more = patience <= 0 or (deferred and deferred > 0 and redis.call('EXISTS', keys.DEFERRED_WORK) == 1)
+local more = patience <= 0 and not (range and #tasks == 0) or (deferred and deferred > 0 and redis.call('EXISTS', keys.DEFERRED_WORK) == 1)
 
 local again_in, tasks_wait = -1, false
 if limited then

@@ -136,13 +136,14 @@ local function judge_refusal(id, version, error)
 end
 
 function become.refused(id, queue, attempt, _, _, _, _, expires_at)
-  local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key')
+  local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key', 'score')
   set_state(id, 'running', 'pending', 'token', '')
   bump(id, 'attempt', attempt, -1)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
   watch_deadline(id, expires_at)
-  wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '', num(microseconds(t.enqueued_at) or now))
+  wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '',
+    num(microseconds(t.enqueued_at) or now), t.score)
 end
 
 -- Counts attempts by version and type, for alerts about deploys. An hour has a bounded number of these.

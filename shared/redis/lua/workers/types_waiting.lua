@@ -8,15 +8,16 @@ local function look(task_type, lane, group)
   local found = by_type[task_type]
   for _, tenant in ipairs(redis.call('ZRANGE', tenants_key(lane, group), 0, 99)) do
     local wait_queue = keys.wait_queue(wait_queue_name(lane, group, tenant))
-    local first = redis.call('ZRANGE', wait_queue, 0, 0, 'WITHSCORES')
-    if first[2] and not found then
+    local first = redis.call('ZRANGE', wait_queue, 0, 0)[1]
+    local since = first and (redis.call('ZSCORE', keys.throttled(queue_of(lane)), first) or NOW)
+    if since and not found then
       if #answer == 100 then return end
-      found = {task_type, 0, first[2]}
+      found = {task_type, 0, since}
       answer[#answer + 1], by_type[task_type] = found, found
     end
-    if first[2] then
+    if since then
       found[2] = found[2] + redis.call('ZCARD', wait_queue)
-      if tonumber(first[2]) < tonumber(found[3]) then found[3] = first[2] end
+      if tonumber(since) < tonumber(found[3]) then found[3] = since end
     end
   end
 end

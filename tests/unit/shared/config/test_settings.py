@@ -127,6 +127,16 @@ def test_a_worker_takes_from_any_names_and_patterns_with_weights() -> None:
     assert "'gpu-*' is not a name of a queue" in mistakes({"QUEUE_EXECUTORS": "gpu-*:1"})[0]
 
 
+def test_the_bounds_of_the_scores_of_a_worker_leave_some_between_them() -> None:
+    assert load({}).worker_min_score is load({}).worker_max_score is None
+    settings = load({"WORKER_MIN_SCORE": "0", "WORKER_MAX_SCORE": "9007199254740992"})
+    assert (settings.worker_min_score, settings.worker_max_score) == (0, 2**53)
+    assert load({"WORKER_MIN_SCORE": "1.5", "WORKER_MAX_SCORE": "1.5"}).worker_min_score == 1.5
+    assert "higher than WORKER_MAX_SCORE" in mistakes({"WORKER_MIN_SCORE": "2", "WORKER_MAX_SCORE": "1"})[0]
+    for wrong in ("-1", "1e16", "nan", "soon"):
+        assert "WORKER_MAX_SCORE" in mistakes({"WORKER_MAX_SCORE": wrong})[0]
+
+
 def test_executors_of_a_queue_are_a_number_of_each_queue_that_the_worker_takes_from() -> None:
     settings = load({"QUEUE_EXECUTORS": "low:1, high:2", "WORKER_QUEUES": "low"})
     assert settings.claimed_queue_executors == {"low": 1}
