@@ -88,7 +88,7 @@ class LaneClaims:
         self.exhausted = size is not None and len(claimed) < size and not reply[2]
         self.unanswered = self.parked = self.exhausted and not self._range
         if self._range:
-            self.again_in = min(self.again_in or ASK_AGAIN, ASK_AGAIN)
+            self.again_in = ASK_AGAIN if self.again_in is None else min(self.again_in, ASK_AGAIN)
         self.token, self._next_token = self._next_token, _new_token()
         if size is not None:
             self.asked_at, self.answered_us = sent_at, int(reply[0])

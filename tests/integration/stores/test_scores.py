@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.domain.task import TaskState
+from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
 from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
 from taskqueue.shared.redis.client import text
 from taskqueue.shared.stores import maintenance
@@ -205,10 +205,46 @@ def test_a_corrupt_score_stops_nothing(store: Store, corrupt: str) -> None:
     store.redis.hset(keys.rq_job(task), "score", corrupt)
     store.redis.delete(keys.wait_queue("normal||"))
     check_consistency(store)
+    assert check_consistency(store) == {}
     assert as_they_leave(store) == [task]
     end(store, task, "interrupted")
     assert as_they_leave(store) == [task]
     store.records.get(task)
+
+
+def claim_between(store: Store, low: float | str, high: float | str, token: str) -> list[str]:
+    """A claim of a worker with bounds; "-" is none."""
+    reply = store.scripts.call("claim", "w", token, LEASE, 10, 1 << 20, "normal", 10, "<", f"{low} {high}")
+    return [text(row[0]) for row in reply[3]]
+
+
+@pytest.mark.parametrize("others", ["tasks of other tenants", "older tasks of the other kind"])
+def test_a_claim_with_bounds_finds_its_task_behind_any_number_of_others(store: Store, others: str) -> None:
+    if others == "tasks of other tenants":
+        many = [
+            NewTask(id=new_task_id(), type="noop", data="null", queue="normal", score=9, fair_key=f"tenant-{at}")
+            for at in range(1000)
+        ]
+        store.queues.submit(many)
+        store.clock.advance(timedelta(milliseconds=1))
+        [task] = scored(store, 1, fair_key="last")
+    else:
+        store.redis.sadd(keys.CONCURRENT_TYPES, "async")
+        submit(store, "async", count=1000)
+        [task] = submit(store)
+    taken: list[str] = []
+    for at in range(60):
+        store.clock.advance(timedelta(milliseconds=7))
+        if taken := claim_between(store, "-", 5 if others == "tasks of other tenants" else "-", f"bounded-{at}"):
+            break
+    assert taken == [task]
+
+
+def test_claims_with_bounds_leave_nothing_in_the_list(store: Store) -> None:
+    tasks = [submit(store)[0] for _ in range(25)]
+    taken = [each for at in range(4) for each in claim_between(store, 1, "-", f"bounded-{at}")]
+    assert taken == tasks
+    assert store.redis.llen(keys.rq_queue("normal")) == 0
 
 
 def test_an_entry_in_the_list_is_moved_to_its_place(store: Store) -> None:

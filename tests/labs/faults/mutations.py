@@ -72,6 +72,7 @@ KEYS = "Beyond loopback the API needs a valid key"
 RQ_TOOLS = "RQ's tools can read"
 NOTHING_FAST_WAITS = "A quick task does not wait"
 PRIORITIES = "Higher priorities go first"
+SCORES = "Tasks of one queue and one tenant"
 QUEUE_SLOTS = "Long tasks leave executors free"
 SCHEDULES = "Each due time of a schedule makes one task"
 ONE_HOUSEKEEPER = "Of several housekeepers one acts at a time"
@@ -392,6 +393,14 @@ MUTATIONS: Sequence[Mutation] = (
         "quota = tonumber(quota)",
         "quota = 500",
         _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
+    ),
+    Mutation(
+        "a score that orders nothing",
+        SCORES,
+        "shared/redis/lua/common/_prelude.lua",
+        "place_of(score) or enqueued, id)",
+        "enqueued, id)",
+        _tests("integration/stores/test_scores", "test_no_two_scores_are_confused"),
     ),
     Mutation(
         "a queue that may use more executors than its own",

@@ -22,8 +22,9 @@ local function matches(t, wanted)
 end
 
 -- What a task may also have to match: `more` is a table with any of id (its beginning or its end), error (a part of it, in
--- any case of ASCII letters), worker and version (of its last attempt), created_from, created_to (microseconds), min_score, max_score, and data, a
--- list of {path, text, number, word} (`shared/domain/search.py`). One table, as Lua has room for 200 local names in a script.
+-- any case of ASCII letters), worker and version (of its last attempt), created_from, created_to (microseconds), min_score,
+-- max_score, and data, a list of {path, text, number, word} (`shared/domain/search.py`). One table, as Lua has room for 200
+-- local names in a script.
 -- `cost` counts each further command, each 4 kB that were read, and each 256 bytes of data, which are scanned once for each
 -- name of a path, as one more task.
 local search = {cost = 0}

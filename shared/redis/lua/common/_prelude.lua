@@ -463,6 +463,7 @@ local function wait_queue_name(lane, group, tenant) return lane .. '|' .. group 
 
 -- Returns the place of a score in a wait queue, beside the times of tasks without one: a score is in milliseconds, a time in
 -- microseconds. Above 2^52 the places of neighbours would be the same double; from 2^40 on they are whole, as times are.
+-- A corrupt score has none: the task waits as one without.
 local function place_of(score)
   local x = tonumber(score)
   if not (x and x >= 0 and x <= 2^53) then return nil end
@@ -491,7 +492,7 @@ local function enter(id, state, queue, at)
   if state == 'pending' then
     local t = record(id, 'description', 'score', 'fair_key') or {}
     local lane = lane_for(queue, t.description or '')
-    if not t.score then return enter_queue(id, queue, at, lane) end
+    if not place_of(t.score) then return enter_queue(id, queue, at, lane) end
     enter_wait_queue(id, lane, '', t.fair_key or '', at or NOW, t.score)
     notify_workers(1, lane)
   elseif state == 'scheduled' or state == 'retrying' then enter_due(id, state, queue, at)

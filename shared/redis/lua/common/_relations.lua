@@ -363,8 +363,8 @@ function cancel_children(id)
   redis.call('ZREM', keys.DEFERRED_WORK, 'children:' .. id)
 end
 
--- Requeues a dead letter with all its retries, and with new data and a new score if given. Returns {state found, 1 when done}, or
--- {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
+-- Requeues a dead letter with all its retries, and with new data and a new score if given. Returns {state found, 1 when
+-- done}, or {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
 local function requeue_one(id, data, cause, nonce, score)
   local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch', 'refused')

@@ -77,7 +77,7 @@ local function is_throttled(id, queue)
   local t = record(id, 'wait_queue', 'score') or {}
   local wait_queue = t.wait_queue or ''
   local lane, group, tenant = string.match(wait_queue, '^([^|]*)|([^|]*)|([^|]*)$')
-  if not lane or queue_of(lane) ~= queue or group .. tenant .. (t.score or '') == ''
+  if not lane or queue_of(lane) ~= queue or group .. tenant == '' and not place_of(t.score)
     or redis.call('ZSCORE', keys.pending(queue), id) then
     leave_wait_queue(id, queue)
     found('in_two')

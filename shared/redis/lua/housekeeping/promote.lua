@@ -27,7 +27,7 @@ local function promote(state, most)
       if relations then moved(id, state, 'pending') end
       ids[#ids + 1] = id
       local lane = lane_for(queue, task_type or '')
-      if score then
+      if place_of(score) then
         enter_wait_queue(id, lane, '', tenant or '', num(now + #ids), score)
         notify_workers(1, lane)
       else

@@ -19,12 +19,12 @@ local worker, token, want, room = ARGV[2], ARGV[3], math.min(tonumber(ARGV[5]), 
 local range = ARGV[#ARGV - 1] == '<' and {string.match(ARGV[#ARGV], '^(%S+) (%S+)$')} or nil
 limited = limited or range ~= nil
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused'}
+  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'limit_key', 'fair_key', 'score'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
 local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS = 1, 2, 3, 4, 11, 12, 13, 14, 15
 local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20
 -- Without wait queues these are not needed.
-if limited then NAMES[LIMIT_KEY], NAMES[FAIR_KEY], NAMES[SCORE] = 'limit_key', 'fair_key', 'score' end
+if not limited then NAMES[SCORE], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local tasks, unreadable, taken = {}, {}, {}
 
 -- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
@@ -241,7 +241,7 @@ local start
 do
   -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
   local function wait_queue_for(id, t)
-    if t[SCORE] or (t[FAIR_KEY] and t[FAIR_KEY] ~= '') then return '', t[FAIR_KEY] or '' end
+    if t[SCORE] and place_of(t[SCORE]) or (t[FAIR_KEY] and t[FAIR_KEY] ~= '') then return '', t[FAIR_KEY] or '' end
     local names = limit_names(t[TYPE], t[LIMIT_KEY])
     local limit = limit_in_the_way(names)
     if limit then
@@ -278,7 +278,7 @@ do
         take_one(id, lane, scores[i])
       end
     end
-    if #left > 0 then redis.call('LPUSH', keys.rq_queue(lane), unpack(left)) end
+    if #left > 0 and not range then redis.call('LPUSH', keys.rq_queue(lane), unpack(left)) end
     if #gone > 0 then redis.call('ZREM', keys.pending(queue_of_lane[lane]), unpack(gone)) end
     return #tasks - before, stale + #gone - (#tasks - before)
   end
@@ -356,7 +356,7 @@ end
 
 local take_by_turn, store_turn
 if limited then
-  local low, high = place_of(range and range[1]) or '-inf', place_of(range and range[2]) or '+inf'
+  local low, high = range and place_of(range[1]) or '-inf', range and place_of(range[2]) or '+inf'
   -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
   -- so without others only the turn of the list ('') is stored. Once forgotten, a turn costs the others one start.
   local TURN_KEPT = 600
@@ -414,7 +414,10 @@ if limited then
         local wait_queue = keys.wait_queue(wait_queue_name(lane, group, tenant))
         local id, score = unpack(redis.call('ZRANGEBYSCORE', wait_queue, low, high, 'WITHSCORES', 'LIMIT', 0, 1))
         if id then return {id = id, score = score, group = group, tenant = tenant, turn = turn, others = others} end
-        if range and redis.call('EXISTS', wait_queue) == 1 then passed = passed + 1
+        if range and redis.call('EXISTS', wait_queue) == 1 then
+          passed = passed + 1
+          -- Of more tenants than a claim can look at, it sees others each time.
+          if passed == 200 then passed = passed + now % math.max(1, redis.call('ZCARD', wait_queues) - 400) end
         else redis.call('ZREM', wait_queues, tenant) end
       end
     end
@@ -424,10 +427,18 @@ if limited then
     end
   end
 
-  -- Returns the first task of a list in the range; the index has them in order. Its entry stays, and leads nowhere then.
-  local function first_in_range(lane)
+  -- Returns the first task in the range: of the next entries of the list, else of the index, which has them of both kinds.
+  local first_in_range = range and function(lane)
     local queue, passed = queue_of_lane[lane], 0
-    while patience > 0 do
+    local ids = redis.call('LRANGE', keys.rq_queue(lane), 0, 19)
+    local scores = #ids > 0 and redis.call('ZMSCORE', keys.pending(queue), unpack(ids)) or {}
+    for at, id in ipairs(ids) do
+      local place = tonumber(scores[at])
+      if place and not taken[id] and place >= (tonumber(low) or 0) and place <= (tonumber(high) or math.huge) then
+        return {id = id, score = scores[at], tenant = '', turn = scores[at]}
+      end
+    end
+    while #ids > 0 and patience > 0 do
       spend(3)
       local id, score = unpack(redis.call('ZRANGEBYSCORE', keys.pending(queue), low, high, 'WITHSCORES', 'LIMIT', passed, 1))
       if not id then return nil end
@@ -511,6 +522,10 @@ if limited then
       else
         if not range then redis.call('LPOP', keys.rq_queue(lane)) end
         start(lane, {best.id}, {best.score}, 1)
+        -- Elsewhere in the list the entry stays, and leads nowhere.
+        if range and taken[best.id] and redis.call('LINDEX', keys.rq_queue(lane), 0) == best.id then
+          redis.call('LPOP', keys.rq_queue(lane))
+        end
       end
       if #tasks > before or patience < COST.all / 2 then turn_taken(lane, best) end
       if #tasks == before then firsts[''] = nil end -- a task of the list may be there now
