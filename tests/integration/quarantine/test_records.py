@@ -81,6 +81,7 @@ FIELDS = (
     ),
     *(
         "fair_key",
+        "score",
         "wait_queue",
         "webhook",
         "delivered_end",
