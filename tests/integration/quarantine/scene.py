@@ -130,7 +130,7 @@ class Scene:
         Queues(scripts, WEIGHTS).pause("low", "a reason")
         bulks = BulkActions(scripts, DeadLetters(scripts, Records(scripts, list(WEIGHTS))))
         plan = Plan(verb=Verb.RETRY, selection=Selection(ids=(self.names["failed"],)))
-        self.names["action_id"] = bulks.begin(plan, what="one", by="b", rate=1)
+        self.names["action_id"] = bulks.begin(plan, what="one", by="b", rate=1000)
         self.names["key_id"] = "key-1"
         redis.hset(self.keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
         redis.rpush(self.keys.control(WORKER), "cancel nothing")
