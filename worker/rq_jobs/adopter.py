@@ -70,6 +70,8 @@ class Adopter:
         self._waiting: list[str] = []
         """Its tasks that have not started, of several queues."""
         self._executors = self._ahead = executors
+        self._is_full = False
+        """Whether jobs may have been left in RQ's queues at the last look, as enough are adopted."""
         self._busy_at = time.monotonic()
         self._turn = 0
         self._at_once = AT_FIRST
@@ -106,14 +108,18 @@ class Adopter:
         # RQ's other strategies choose a queue for each job.
         room = self._at_once = self._at_once if self.terms.strategy == "default" else 1
         most = MOST_OF_SEVERAL if (several := len(self.queues) > 1) else MOST_ADOPTED
-        room = room if self.terms.max_jobs is None else min(room, self.terms.max_jobs - self._taken)
         room = min(room, self._room()) if several else room
+        self._is_full = room <= 0
+        room = room if self.terms.max_jobs is None else min(room, self.terms.max_jobs - self._taken)
         adopted, ids = 0, [new_task_id() for _ in range(room)]
         for name in self._in_order() if ids else ():
             about = (name, self.queues[name], RQ_JOB_TYPE, _CALL, most, int(self.terms.scheduler))
-            if adopted := int(self.scripts.call("rq_adopt", *about, *ids)):
+            adopted = int(self.scripts.call("rq_adopt", *about, *ids))
+            self._is_full |= adopted < 0
+            if adopted > 0:
                 self._turn = [*self.queues].index(name) + 1
                 break
+        adopted = max(adopted, 0)
         self._at_once = ADOPTED_AT_ONCE if adopted >= AT_FIRST else AT_FIRST
         self._taken += adopted
         self._waiting += ids[:adopted] if several else ()
@@ -144,15 +150,13 @@ class Adopter:
         if self._open:
             waiting = self.scripts.redis.hmget(self.scripts.keys.RQ_ADOPTED, self._open)
             self._open = [each for each, job in zip(self._open, waiting, strict=True) if job is not None]
-        if adopted or self._open:
+        terms = self.terms
+        has_all = terms.max_jobs is not None and self._taken >= terms.max_jobs
+        if adopted or self._open or (self._is_full and not has_all):
             self._busy_at = time.monotonic()
             return False
-        terms, idle = self.terms, time.monotonic() - self._busy_at
-        return (
-            terms.burst
-            or (terms.max_jobs is not None and self._taken >= terms.max_jobs)
-            or (terms.max_idle_time is not None and idle >= terms.max_idle_time)
-        )
+        idle = time.monotonic() - self._busy_at
+        return has_all or terms.burst or (terms.max_idle_time is not None and idle >= terms.max_idle_time)
 
     def settle(self) -> int:
         """Writes to the jobs that their tasks ended in another way than by RQ's own code; returns how many did."""

@@ -30,6 +30,7 @@ from taskqueue.worker.rq_jobs.adopter import Adopter
 from taskqueue.worker.rq_jobs.allowed import Allowed
 from taskqueue.worker.rq_jobs.arrivals import Arrivals
 from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
+from taskqueue.worker.rq_jobs.terms import Terms
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
@@ -114,6 +115,24 @@ def test_of_several_queues_only_what_starts_soon_is_adopted_ahead(store: Store) 
         adopting.adopt()
         claimed.append(len(store.claim(200, f"again-{at}")))
     assert claimed == [6, 12, 20, 40, 80, 37], "more and more while they start at once"
+
+
+def test_a_burst_does_not_end_while_jobs_are_left_that_it_may_not_adopt_yet(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("imports", "mail") * 2:
+        queue(store.redis, name).enqueue(shop.add, 1, 1)
+    queues, terms = {"imports": "normal", "mail": "low"}, Terms(burst=True)
+    adopting = Adopter(store.scripts, queues, lambda: False, terms, executors=1)
+    assert [adopting.adopt(), adopting.adopt()] == [1, 0], "one executor"
+    store.report(store.claim()[0], "completed")
+    adopting.settle()
+    assert not adopting._is_done(0)
+    monkeypatch.setattr(adopter, "MOST_ADOPTED", 1)
+    assert Adopter(store.scripts, {"imports": "normal"}, lambda: False).adopt() == 1
+    other = Adopter(store.scripts, {"mail": "low"}, lambda: False, terms)
+    assert other.adopt() == 0, "others adopted as many as there may be"
+    assert not other._is_done(0)
 
 
 def test_foreign_jobs_in_a_queue_of_ours_are_adopted_and_its_tasks_stay(store: Store) -> None:

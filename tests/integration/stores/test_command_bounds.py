@@ -870,7 +870,7 @@ def an_entry_of_rq_scheduler_with_a_rate_limit(store: Store) -> tuple[Any, ...]:
 
 def adopted(store: Store) -> None:
     rq_jobs(store, 2 * MOST_ADOPTED)
-    while store.scripts.call("rq_adopt", *adoption()):
+    while store.scripts.call("rq_adopt", *adoption()) > 0:
         pass
     assert store.redis.hlen(keys.RQ_ADOPTED) == MOST_ADOPTED
 

@@ -5,12 +5,13 @@
 -- ARGV: now, RQ's queue, the queue of the tasks, their type, their data as RQ's call with `@` in place of the data, the
 --   most jobs that may be adopted and not ended, whether jobs are enqueued whose scheduled time has come (1 or 0), then
 --   the ids of new tasks.
--- Returns how many jobs became tasks. Their records stay RQ's own and unchanged.
+-- Returns how many jobs became tasks, -1 when none may for now. Their records stay RQ's own and unchanged.
 local from, queue, task_type = ARGV[2], ARGV[3], ARGV[4]
 -- A tenth of what may be adopted is free for each queue: the workers that adopted the jobs of others may be gone.
 local room = math.min(#ARGV - 7, math.max(ARGV[6] - redis.call('HLEN', keys.RQ_ADOPTED),
   math.floor(ARGV[6] / 10) - redis.call('ZCARD', keys.pending(queue))))
-if room <= 0 or redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end
+if redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end
+if room <= 0 then return -1 end
 local list, common = keys.rq_queue(from), job_tasks(queue, task_type, ARGV[5])
 -- What the indexes of all adopted tasks get, so that they cost the same few commands however many there are.
 local tasks, times, places, adopted = {}, {}, {}, {}
