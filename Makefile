@@ -54,7 +54,7 @@ PYTEST := $(PY) -m pytest $(SIDE_BY_SIDE) -m "not alone" $(if $(CI),--timeout 90
 # The versions of Python beside that of .venv which are in PATH or installed by pyenv; its summary names those that are not.
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[1-9].*/bin)
 OTHER_END = $(shell $(PY) -c 'import sys; print("3.11" if sys.version_info >= (3, 13) else "3.13")')
-OTHER_PYTHONS := PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session tests --
+ON_OTHER_PYTHONS = PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session $(1) -- $(SIDE_BY_SIDE) -m "not alone"
 
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
 test test-all test-pythons: export PYTHONDONTWRITEBYTECODE :=
@@ -64,10 +64,10 @@ test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make te
 test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
 	$(PYTEST) $(ARGS)
 	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
-	$(subst tests --,tests-$(OTHER_END) --,$(OTHER_PYTHONS)) $(SIDE_BY_SIDE) -m "not alone" $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
+	$(call ON_OTHER_PYTHONS,tests-$(OTHER_END)) $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
 
 test-pythons: $(VENV)/.dev ## run all tests on the other versions of Python that are installed: 3.11, 3.12, 3.13
-	$(OTHER_PYTHONS) $(SIDE_BY_SIDE) -m "not alone" $(ARGS)
+	$(call ON_OTHER_PYTHONS,tests) $(ARGS)
 
 test-fast: $(VENV)/.dev ## run the tests of rules and scripts, which start no parts (one minute)
 	$(PY) -m pytest -n $(TEST_PROCESSES) tests/unit tests/integration/model tests/integration/stores/test_scripts.py -m "not alone" $(ARGS)

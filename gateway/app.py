@@ -19,7 +19,7 @@ from taskqueue.gateway.auth.authenticator import Authenticator
 from taskqueue.gateway.circuit_breaker import CircuitBreaker
 from taskqueue.gateway.events.broadcaster import Broadcaster
 from taskqueue.gateway.http import errors, middleware
-from taskqueue.gateway.http.endpoints import Guards, Limits, register
+from taskqueue.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
 from taskqueue.gateway.http.openapi import document
 from taskqueue.gateway.metrics import Metrics
 from taskqueue.gateway.metrics_federation import MetricsFederation
@@ -93,9 +93,9 @@ class TaskIdConverter(BaseConverter):
 
 
 class NameConverter(BaseConverter):
-    """Names of types and queues."""
+    """Matches names; any other text makes the path unknown."""
 
-    regex = r"(?:rq:)?[A-Za-z0-9._-]{1,100}"
+    regex = NAME_IN_PATH
 
 
 def create_app(

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 JSON = "application/json"
 REPLAYED = {"Idempotency-Replayed": "true"}
 """Header of a response that repeats the one to the first request with the same Idempotency-Key."""
+NAME_IN_PATH = r"(?:rq:)?[A-Za-z0-9._-]{1,100}"
+"""Names of types, queues, schedules, limits and locks, as the parameter `name` of a path has them."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from taskqueue.gateway import schemas
 from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import JSON, Answer, Endpoint
+from taskqueue.gateway.http.endpoints import JSON, NAME_IN_PATH, Answer, Endpoint
 from taskqueue.shared.domain.task import TASK_ID
 from taskqueue.shared.submission import refusals
 from taskqueue.shared.submission.refusals import Kind
@@ -28,7 +28,7 @@ _PATH_PARAMETERS: Mapping[str, Document] = {
     "task_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "batch_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
     "action_id": {"type": "string", "pattern": f"^{TASK_ID.pattern}$"},
-    "name": {"type": "string", "pattern": "^(?:rq:)?[A-Za-z0-9._-]{1,100}$"},
+    "name": {"type": "string", "pattern": f"^{NAME_IN_PATH}$"},
 }
 
 _SCHEME = "key"

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 
 from taskqueue.gateway.events.output import entry_order
 from taskqueue.gateway.http import errors
+from taskqueue.gateway.http.endpoints import NAME_IN_PATH
 from taskqueue.gateway.http.parts import PART, POSITIONS
 from taskqueue.gateway.partitions import bulk, merging
 from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
-_NAME = r"(?P<name>(?:rq:)?[A-Za-z0-9._-]{1,100})"
+_NAME = rf"(?P<name>{NAME_IN_PATH})"
 DEFAULT_LIMIT = int(PageQuery.model_fields["limit"].default)
 
 

@@ -995,8 +995,8 @@ class Settings(BaseModel):
     def queue_selection(self) -> QueueSelection:
         """Returns the queues that a worker takes from."""
         strict = self.queue_order == "strict"
-        bounded, rq_queues = self.queue_executors, self.rq_queues
-        return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, bounded, rq_queues)
+        bounded, beside = self.queue_executors, self.adopted_queues.values()
+        return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, bounded, beside)
 
     @property
     def claimed_queue_executors(self) -> dict[str, int]:

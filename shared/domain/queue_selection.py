@@ -41,19 +41,19 @@ class QueueSelection:
         default: str,
         strict: bool = False,
         bounded: Iterable[str] = (),
-        rq_queues: Iterable[str] = (),
+        beside: Iterable[str] = (),
     ) -> None:
         """`entries` are names and patterns, each with its weight if it has one; without any, all queues are taken.
 
         `configured` are the weights of QUEUES, `default` is the default priority, and `bounded` are the queues with a
-        limit of their own, which claims must name. The jobs of `rq_queues` are taken beside all of them.
+        limit of their own, which claims must name. Those of `beside` are taken too, whatever the entries are.
         """
         given = {default if name == DEFAULT else name: weight for name, weight in entries.items()}
         entries = given or {**dict.fromkeys(configured), "*": None}
-        adopted = [*map(adopted_queue, rq_queues)]
-        self._entries = {**entries, **dict.fromkeys(adopted)}
+        beside = tuple(beside)
+        self._entries = {**entries, **dict.fromkeys(beside)}
         self._configured = configured
-        self._usual_places = {name: at for at, name in enumerate((*configured, *adopted))}
+        self._usual_places = {name: at for at, name in enumerate((*configured, *beside))}
         self._default_weight = configured[default]
         self.strict = strict
         self.patterns = tuple(name for name in self._entries if "*" in name)

@@ -68,14 +68,14 @@ def command_line(pid: int) -> str:
 
 
 PATIENCE = 3 if os.environ.get("CI") == "true" else 1
-"""How many times as long a test waits where the machine is shared. A wait below 10 s is a bound that it checks."""
+"""How many times as long a test waits where the machine is shared. A wait below 20 s is a bound that it checks."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     """Waits for an event, with an end; what the condition gave then.
 
     The longer it takes, the less often it is asked for: what is asked takes the processor from what is waited for."""
-    begun, seconds = time.monotonic(), seconds * (PATIENCE if seconds >= 10 else 1)
+    begun, seconds = time.monotonic(), seconds * (PATIENCE if seconds >= 20 else 1)
     while (waited := time.monotonic() - begun) < seconds:
         if answer := condition():
             return answer
