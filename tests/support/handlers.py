@@ -441,6 +441,16 @@ def slowly(seconds: float) -> str:
     return "done"
 
 
+@task("long-at-first")
+def long_at_first(seconds: float = 60.0, file: str = "") -> str:
+    """Takes its time in its first attempt only, which a test ends from outside, however late it comes to do so."""
+    if file:
+        note(file)
+    if current_task().attempt == 1:
+        time.sleep(seconds)
+    return "done"
+
+
 @task("fork")
 def fork(file: str) -> str:
     """Forks; the child leaves the handler like a program that ends, and the parent goes on for a while."""

@@ -49,7 +49,7 @@ def events_of(response: http.client.HTTPResponse, most: int = 1000) -> list[dict
 
 
 def test_a_task_is_followed_through_its_states_and_progress_to_its_end(client: Client) -> None:
-    task = client.submit("slowly", {"seconds": 1.0}).task_id
+    task = client.submit("slowly", {"seconds": 3.0}).task_id
     seen = list(client.watch(task))
     assert seen[-1].status is TaskState.COMPLETED
     assert TaskState.RUNNING in {each.status for each in seen}

@@ -115,7 +115,7 @@ def test_a_killed_workers_task_runs_again_within_fifteen_seconds(system: System)
     plain = {"LEASE_TIME": "9", "HOUSEKEEPER_TIMEOUT_INTERVAL": "1", "HOUSEKEEPER_UNLOCK_INTERVAL": "0.25"}
     system.start_housekeeper(**plain, HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED="true")
     first = system.start_worker(**plain, WORKER_EXECUTORS="1")
-    task_id = system.submit("slowly", '{"seconds": 3}')
+    task_id = system.submit("long-at-first", "{}")
     wait_until(lambda: system.records.state(task_id) is TaskState.RUNNING, "it runs")
     first.kill()
     first.wait()

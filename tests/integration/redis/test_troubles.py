@@ -193,7 +193,7 @@ def test_a_busy_redis_loses_no_outcome(own_redis: EmbeddedRedis, tmp_path: Path)
         start_gateway(system, port)
         known = system.submit("noop")
         system.ended(known)
-        running = [system.submit("slowly", '{"seconds": 1}') for _ in range(2)]
+        running = [system.submit("slowly", '{"seconds": 4}') for _ in range(2)]
         wait_until(lambda: {system.records.state(each) for each in running} == {TaskState.RUNNING}, "they run", 60)
         client.config_set("lua-time-limit", "50")
         script = threading.Thread(target=client.eval, args=(RUN_LONG, 0, 3_000_000))

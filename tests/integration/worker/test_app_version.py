@@ -23,7 +23,7 @@ def test_every_attempt_has_the_version_that_ran_it(system: System, redis_client:
     assert [completed.app_version, crashed.app_version] == [VERSION, VERSION]
     assert crashed.outcome is Outcome.CRASHED
 
-    cut = system.submit("slowly", '{"seconds": 3}')
+    cut = system.submit("long-at-first", "{}")
     wait_until(lambda: system.records.state(cut) is TaskState.RUNNING, "it runs")
     old.send_signal(signal.SIGKILL)
     wait_until(lambda: system.records.get(cut).summary.state is TaskState.PENDING, "its lease has ended")

@@ -161,7 +161,7 @@ def test_a_task_that_kills_its_worker_is_quarantined_and_its_neighbours_complete
 def test_a_frozen_worker_cannot_write_after_its_lease_ended(system: System, tmp_path: Path) -> None:
     ran, ports = tmp_path / "ran", (free_port(), free_port())
     frozen = system.start_worker(LEASE_TIME="1", WORKER_EXECUTORS="1", WORKER_METRICS_PORT=str(ports[0]))
-    task_id = system.submit("note", json.dumps({"file": str(ran), "seconds": 0.5}))
+    task_id = system.submit("long-at-first", json.dumps({"file": str(ran), "seconds": 4.0}))
     wait_until(ran.exists, "it runs")
     executors = system.executors(frozen)
     for pid in (frozen.pid, *executors):
@@ -175,7 +175,7 @@ def test_a_frozen_worker_cannot_write_after_its_lease_ended(system: System, tmp_
         os.kill(pid, signal.SIGCONT)
     wait_until(lambda: "lease lost" in system.logs(), "the late report is refused")
     assert system.records.get(task_id) == first
-    completed = "task_completions_total", (("status", "completed"), ("type", "note"))
+    completed = "task_completions_total", (("status", "completed"), ("type", "long-at-first"))
     assert [scrape(port, 5)[completed] for port in ports] == [0, 1], "one task is counted once"
     assert scrape(ports[0], 5)["taskqueue_leases_lost_total", ()] == 1
     assert other.poll() is None

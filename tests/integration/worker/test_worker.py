@@ -138,8 +138,8 @@ def test_a_worker_that_is_full_leaves_the_bell_to_others(system: System) -> None
 def test_sigterm_finishes_running_tasks_and_requeues_the_rest(system: System, tmp_path: Path) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="2")
     ran = tmp_path / "ran"
-    data = json.dumps({"file": str(ran), "seconds": 1.0})
-    tasks = system.submit_many([("note", data)] * 6)
+    long, short = (json.dumps({"file": str(ran), "seconds": seconds}) for seconds in (4.0, 0.0))
+    tasks = system.submit_many([("note", long)] * 2 + [("note", short)] * 4)
     wait_until(lambda: ran.exists() and len(ran.read_text().splitlines()) == 2, "two run")
     worker.terminate()
     assert worker.wait(20) == 0
@@ -265,7 +265,7 @@ def test_higher_priorities_go_first_and_none_starves(system: System, tmp_path: P
 def test_a_killed_executor_costs_only_the_task_that_it_ran(system: System) -> None:
     worker = system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
-    slow = system.submit("slowly", '{"seconds": 1.5}')
+    slow = system.submit("long-at-first", "{}")
     wait_until(lambda: system.records.state(slow) is TaskState.RUNNING, "it runs")
     beside = system.submit_many([("noop", "null")] * 100)
     wait_until(lambda: system.records.counts()[TaskState.COMPLETED] == 100, "the others are done")
