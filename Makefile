@@ -56,21 +56,15 @@ PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[1-9].*/bin)
 OTHER_END = $(shell $(PY) -c 'import sys; print("3.11" if sys.version_info >= (3, 13) else "3.13")')
 ON_OTHER_PYTHONS = PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m nox --session $(1) -- $(SIDE_BY_SIDE) -m "not alone"
 
-# In CI, which shares its machine with others, tests that failed run once more by themselves. The first failure stays in
-# the log, and whoever reads it mends the test: one that passes only when it is alone hides the next real fault.
-ONCE_MORE := --last-failed --last-failed-no-failures none --maxfail 1
-AGAIN = $(if $(CI),$(PY) -m pytest $(ONCE_MORE) --timeout 900 -m "$(1)",false)
-
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
 test test-all test-pythons: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make test ARGS="tests/unit -k lock"
 	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(addprefix --ignore=,$(LONG))) $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
-	$(PYTEST) $(ARGS) || { test $$? -eq 1 && $(call AGAIN,not alone); }
-	$(PY) -m pytest -m alone $(ARGS) || case $$? in 5) ;; 1) $(call AGAIN,alone);; *) false;; esac # 5: there are none
-	$(call ON_OTHER_PYTHONS,tests-$(OTHER_END)) $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS) \
-	  $(if $(CI),|| $(call ON_OTHER_PYTHONS,tests-$(OTHER_END)) $(ON_EACH_PYTHON) $(ONCE_MORE))
+	$(PYTEST) $(ARGS)
+	$(PY) -m pytest -m alone $(ARGS) || test $$? -eq 5 # 5: there are none
+	$(call ON_OTHER_PYTHONS,tests-$(OTHER_END)) $(if $(findstring tests/,$(ARGS)),,$(ON_EACH_PYTHON)) $(ARGS)
 
 test-pythons: $(VENV)/.dev ## run all tests on the other versions of Python that are installed: 3.11, 3.12, 3.13
 	$(call ON_OTHER_PYTHONS,tests) $(ARGS)
