@@ -126,10 +126,13 @@ class Worker(rq.Worker):
         if (command := payload["command"]) not in _STOPS:
             super().handle_payload(message)  # type: ignore[no-untyped-call]
             return
+        job, execution = (str(payload.get(name) or "") for name in ("job_id", "execution_id"))
+        if (command == "stop-job" and not job) or (command == "stop-execution" and not execution):
+            return  # as RQ has it; the script would stop all jobs
         address = completed(self._address, key_prefix=load().rq_key_prefix)
         try:
             with connect(address, name="rq-command") as redis:
-                stopped = Scripts(redis).call("rq_stop", self.name, payload.get("job_id", ""), _STOPS[command])
+                stopped = Scripts(redis).call("rq_stop", self.name, job, execution, _STOPS[command])
         except (RedisError, OSError, TaskQueueError) as error:  # an error would end the thread that listens
             self.log.warning("Worker %s: %s was not carried out: %s", self.name, command, error)
             return

@@ -284,7 +284,7 @@ def test_stop_job_ends_that_job_as_rq_does(system: System, options: dict[str, An
     assert process.poll() is None
 
 
-def test_stop_job_of_another_worker_or_an_ended_job_changes_nothing(system: System) -> None:
+def test_a_command_to_stop_what_does_not_run_here_changes_nothing(system: System) -> None:
     done = queue(system).enqueue(shop.add, 1, 1)
     process = start(system, "--name", "one")
     job = queue(system).enqueue(shop.sleep, 2)
@@ -292,6 +292,9 @@ def test_stop_job_of_another_worker_or_an_ended_job_changes_nothing(system: Syst
     send_command(system.redis, "one", "stop-job", job_id=done.id)
     send_command(system.redis, "one", "stop-job", job_id="unknown")
     send_command(system.redis, "other", "stop-job", job_id=job.id)
+    send_command(system.redis, "one", "stop-job")
+    send_command(system.redis, "one", "stop-execution", job_id=job.id)
+    send_command(system.redis, "one", "stop-execution", job_id=job.id, execution_id="of an earlier run")
     wait_until(lambda: finished(job), "it has ended as if nothing was said")
     assert finished(done)
     assert process.poll() is None

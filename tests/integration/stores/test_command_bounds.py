@@ -851,7 +851,7 @@ def jobs_that_all_run(store: Store) -> tuple[Any, ...]:
             keys.rq_job(f"task-{at}"), mapping={"state": "running", "worker_name": "w", "origin": "normal"}
         )
         store.redis.hset(keys.RQ_ADOPTED, f"task-{at}", f" job-{at}")
-    return ("w", "", "failed")
+    return ("w", "", "", "failed")
 
 
 @worst("rq_slots", 1800)
