@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -166,13 +167,14 @@ def test_after_a_kill_rqs_worker_runs_everything(
     system: System, redis_server: EmbeddedRedis, version: str, tmp_path: Path
 ) -> None:
     worker = system.start_worker(**ADOPTING, **environment(version), WORKER_EXECUTORS="1")
-    slow = queue(system.redis).enqueue(shop.note_slowly, shop.own_key("slow"), 4)
+    slow = queue(system.redis).enqueue(shop.note_slowly_at_first, shop.own_key("slow"))
     child = queue(system.redis).enqueue(shop.add, 2, 2, depends_on=slow)
     jobs = [queue(system.redis).enqueue(shop.add, 1, each) for each in range(50)]
     scheduled = queue(system.redis).enqueue_in(timedelta(seconds=8), shop.add, 3, 3)
     taken = queue(system.redis, "mail").enqueue(shop.add, 4, 4)
     system.redis.lmove(keys.rq_queue("mail"), keys.rq_queue("mail:intermediate"), "LEFT", "RIGHT")
-    wait_until(lambda: slow.get_status() == JobStatus.STARTED, "the first one runs")
+    due = time.monotonic() + 8
+    wait_until(lambda: system.redis.exists(shop.own_key("slow")), "the first one runs")
     assert system.redis.hlen(keys.RQ_ADOPTED) > 1
     kill_all(worker)
     back = subprocess.run(
@@ -182,6 +184,7 @@ def test_after_a_kill_rqs_worker_runs_everything(
     assert back.returncode == 0, back.stdout + back.stderr
     assert "jobs are back in front of RQ's queues" in back.stdout
     assert queue(system.redis).job_ids[0] == slow.id
+    wait_until(lambda: time.monotonic() > due, "the scheduled one is due, which RQ looks at once in a burst")
     command = [sys.executable, "-m", "rq.cli", "worker", "-w", "rq.SimpleWorker", "--burst", "--with-scheduler"]
     subprocess.run(
         [*command, "--url", redis_server.url, "imports", "mail"], env={**os.environ, **environment(version)}, cwd=ROOT,
