@@ -19,7 +19,7 @@ ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
-SOURCES := $(wildcard gateway worker dashboard shared taskqueue tests examples tools noxfile.py)
+SOURCES := $(wildcard gateway worker dashboard shared firmq tests examples tools noxfile.py)
 
 # An environment without its Python, or created for another folder, is removed, as it would fail with obscure errors.
 ifneq ($(wildcard $(VENV)/.made-in),)
@@ -35,7 +35,7 @@ help: ## show this list
 setup: $(VENV)/.run ## create the environment for `make run` and the commands in .venv/bin
 
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
-	@exec $(PY) -m taskqueue dev
+	@exec $(PY) -m firmq dev
 
 # What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
 LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \

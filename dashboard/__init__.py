@@ -1,1 +1,1 @@
-"""The dashboard: web pages that show the whole system and act on tasks. Started by `taskqueue dashboard`."""
+"""The dashboard: web pages that show the whole system and act on tasks. Started by `firmq dashboard`."""

@@ -1,15 +1,15 @@
-"""`taskqueue dashboard`: serves the dashboard."""
+"""`firmq dashboard`: serves the dashboard."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-from taskqueue.dashboard.serve import serve
-from taskqueue.shared.config import foreign_names
-from taskqueue.shared.config.collector import announce
-from taskqueue.shared.config.settings import load_or_exit
-from taskqueue.shared.observability import logs
+from firmq.dashboard.serve import serve
+from firmq.shared.config import foreign_names
+from firmq.shared.config.collector import announce
+from firmq.shared.config.settings import load_or_exit
+from firmq.shared.observability import logs
 
 
 def main() -> None:

@@ -15,29 +15,30 @@ from werkzeug.exceptions import HTTPException, InternalServerError, NotFound
 from werkzeug.routing import BaseConverter
 from werkzeug.utils import find_modules, import_string
 
-from taskqueue.dashboard import present
-from taskqueue.dashboard.auth import security
-from taskqueue.dashboard.auth.login_throttle import LoginThrottle
-from taskqueue.dashboard.auth.oidc import IdentityProvider, mark_of
-from taskqueue.dashboard.auth.sessions import Sessions
-from taskqueue.dashboard.auth.users import Role, Users
-from taskqueue.dashboard.context import PageContext
-from taskqueue.dashboard.explain.status import waiting_for
-from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.overview import Overview, Snapshot
-from taskqueue.dashboard.partition_choice import SHOWN
-from taskqueue.dashboard.queries import Queries
-from taskqueue.dashboard.stores import Stores, open_stores
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.decode import moment
-from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.sanitize import plain
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import (
+from firmq.dashboard import present
+from firmq.dashboard.auth import security
+from firmq.dashboard.auth.login_throttle import LoginThrottle
+from firmq.dashboard.auth.oidc import IdentityProvider, mark_of
+from firmq.dashboard.auth.sessions import Sessions
+from firmq.dashboard.auth.users import Role, Users
+from firmq.dashboard.context import PageContext
+from firmq.dashboard.explain.status import waiting_for
+from firmq.dashboard.metrics import Metrics
+from firmq.dashboard.overview import Overview, Snapshot
+from firmq.dashboard.partition_choice import SHOWN
+from firmq.dashboard.queries import Queries
+from firmq.dashboard.stores import Stores, open_stores
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.decode import moment
+from firmq.shared.domain.duration import duration
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.sanitize import plain
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import (
     BatchBusy,
     BatchNotFound,
     CorruptRecord,
+    FirmqError,
     HistoryUnavailable,
     IllegalTransition,
     LockChanged,
@@ -45,12 +46,11 @@ from taskqueue.shared.errors import (
     ScheduleNotFound,
     StoreUnavailable,
     TaskNotFound,
-    TaskQueueError,
     TooManyAtOnce,
 )
-from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.submission.refusals import body_too_large
+from firmq.shared.observability.instrumentation import trace_redis, trace_requests
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.submission.refusals import body_too_large
 
 
 class PlainName(BaseConverter):
@@ -73,7 +73,7 @@ def create_app(
     and `queries` makes those of the app that shows all.
     """
     accounts = first.stores.redis if first else redis
-    app = Flask("taskqueue.dashboard", root_path=str(files("taskqueue.dashboard")))
+    app = Flask("firmq.dashboard", root_path=str(files("firmq.dashboard")))
     app.url_map.strict_slashes = False
     app.url_map.converters["default"] = PlainName
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
@@ -98,7 +98,7 @@ def create_app(
     )
     app.extensions["page_context"] = context
     security.install(app, settings, users, context.sessions, accounts)
-    for page in find_modules("taskqueue.dashboard.pages"):
+    for page in find_modules("firmq.dashboard.pages"):
         app.register_blueprint(import_string(page).blueprint)
     _teach_templates(app, context)
     _register_errors(app)
@@ -149,10 +149,10 @@ def _asset(name: str) -> str:
 
 @cache
 def _fingerprint(name: str) -> str:
-    return hashlib.sha256((files("taskqueue.dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
+    return hashlib.sha256((files("firmq.dashboard") / "static" / name).read_bytes()).hexdigest()[:12]
 
 
-_MISSING: dict[type[TaskQueueError], tuple[str, str]] = {
+_MISSING: dict[type[FirmqError], tuple[str, str]] = {
     TaskNotFound: ("task", "It never existed, or its record was removed at the end of its retention."),
     BatchNotFound: ("batch", "It never existed, or all its tasks have been removed."),
     ScheduleNotFound: ("schedule", "It never existed, or it was deleted."),
@@ -190,8 +190,8 @@ def _register_errors(app: Flask) -> None:
         app.logger.error("a page failed", exc_info=error, extra={"path": request.path[:256]})
         return http(InternalServerError("Internal error of the dashboard; see its log for details."))
 
-    @app.errorhandler(TaskQueueError)
-    def refused(error: TaskQueueError) -> tuple[str, int]:
+    @app.errorhandler(FirmqError)
+    def refused(error: FirmqError) -> tuple[str, int]:
         if type(error) in _MISSING:
             what, reason = _MISSING[type(error)]
             return _apology(404, f"There is no such {what}", reason)

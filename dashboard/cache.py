@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from taskqueue.shared.errors import StoreUnavailable
+from firmq.shared.errors import StoreUnavailable
 
 T = TypeVar("T")
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 from flask import current_app, flash, redirect, render_template
 from werkzeug.local import LocalProxy
 
-from taskqueue.dashboard.auth.login_throttle import LoginThrottle
-from taskqueue.dashboard.auth.oidc import IdentityProvider
-from taskqueue.dashboard.auth.security import person
-from taskqueue.dashboard.auth.sessions import Sessions
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.queries import Queries
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.redaction import Redaction
+from firmq.dashboard.auth.login_throttle import LoginThrottle
+from firmq.dashboard.auth.oidc import IdentityProvider
+from firmq.dashboard.auth.security import person
+from firmq.dashboard.auth.sessions import Sessions
+from firmq.dashboard.auth.users import Users
+from firmq.dashboard.metrics import Metrics
+from firmq.dashboard.queries import Queries
+from firmq.dashboard.stores import Stores
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.redaction import Redaction
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -8,13 +8,13 @@ from typing import Any
 
 from flask import abort
 
-from taskqueue.dashboard.context import context
-from taskqueue.dashboard.forms import Path
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.task import INTERNAL_TYPES
-from taskqueue.shared.errors import InvalidJSON
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.dashboard.context import context
+from firmq.dashboard.forms import Path
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.task import INTERNAL_TYPES
+from firmq.shared.errors import InvalidJSON
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 NOT_TO_BE_EDITED = "this type is internal, and its tasks cannot be made by hand: choose another type"
 

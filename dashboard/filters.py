@@ -8,10 +8,10 @@ from typing import Any
 
 from flask import abort
 
-from taskqueue.dashboard.context import context
-from taskqueue.shared.domain.search import LONGEST as LONGEST_SEARCH
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.tasks import Filter, filter_of
+from firmq.dashboard.context import context
+from firmq.shared.domain.search import LONGEST as LONGEST_SEARCH
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.tasks import Filter, filter_of
 
 FIELDS = ("status", "type", "queue", "tag", "submitted_by", "since", "until", "deleted", "search")
 LONGEST = 200

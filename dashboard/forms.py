@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.redaction import HIDDEN, Redaction
-from taskqueue.shared.errors import InvalidJSON
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.redaction import HIDDEN, Redaction
+from firmq.shared.errors import InvalidJSON
 
 Path = tuple[str | int, ...]
 Mistakes = Sequence[tuple[Path, str]]

@@ -16,24 +16,24 @@ from typing import Any, TypeVar
 
 from flask import g
 
-from taskqueue.dashboard import merging
-from taskqueue.dashboard.overview import Overview, Snapshot
-from taskqueue.dashboard.queries import PAGE, Queries, Share
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.domain.merged_pages import Part, merge_pages, read_cursor
-from taskqueue.shared.domain.partition import not_answering, partition_of_id, sibling, split
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.task import TaskState, TaskSummary
-from taskqueue.shared.errors import BatchNotFound, StoreUnavailable
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.stores.batches import Batch
-from taskqueue.shared.stores.breakdown import Breakdown
-from taskqueue.shared.stores.bulk_actions import BulkAction, Count, Plan, Selection
-from taskqueue.shared.stores.failure_groups import FailureGroup
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.stores.tasks import Filter, Page
-from taskqueue.shared.submission.amending import Change
+from firmq.dashboard import merging
+from firmq.dashboard.overview import Overview, Snapshot
+from firmq.dashboard.queries import PAGE, Queries, Share
+from firmq.dashboard.stores import Stores
+from firmq.shared.domain.merged_pages import Part, merge_pages, read_cursor
+from firmq.shared.domain.partition import not_answering, partition_of_id, sibling, split
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.task import TaskState, TaskSummary
+from firmq.shared.errors import BatchNotFound, StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.partition_lookup import locate
+from firmq.shared.stores.batches import Batch
+from firmq.shared.stores.breakdown import Breakdown
+from firmq.shared.stores.bulk_actions import BulkAction, Count, Plan, Selection
+from firmq.shared.stores.failure_groups import FailureGroup
+from firmq.shared.stores.selection import Source
+from firmq.shared.stores.tasks import Filter, Page
+from firmq.shared.submission.amending import Change
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from taskqueue.dashboard.overview import Snapshot
-from taskqueue.shared.domain.partition import sibling
-from taskqueue.shared.stores.breakdown import Breakdown, Values
-from taskqueue.shared.stores.bulk_actions import KEPT, BulkAction, Replay
-from taskqueue.shared.stores.failure_groups import FailureGroup
+from firmq.dashboard.overview import Snapshot
+from firmq.shared.domain.partition import sibling
+from firmq.shared.stores.breakdown import Breakdown, Values
+from firmq.shared.stores.bulk_actions import KEPT, BulkAction, Replay
+from firmq.shared.stores.failure_groups import FailureGroup
 
 K = TypeVar("K")
 

@@ -18,20 +18,20 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped; drops the extra _created series
         self.registry = CollectorRegistry()
         self.requests = Histogram(
-            "taskqueue_dashboard_request_duration_seconds",
+            "firmq_dashboard_request_duration_seconds",
             "Duration of requests to the dashboard, by route, method and status class.",
             ("route", "method", "status"),
             buckets=BUCKETS,
             registry=self.registry,
         )
         self.refreshes = Histogram(
-            "taskqueue_dashboard_refresh_duration_seconds",
+            "firmq_dashboard_refresh_duration_seconds",
             "Time to read the state of the whole system, shared by all open pages.",
             buckets=BUCKETS,
             registry=self.registry,
         )
         self.refresh_failures = Counter(
-            "taskqueue_dashboard_refresh_failures_total",
+            "firmq_dashboard_refresh_failures_total",
             "Failed attempts to read the state of the system.",
             registry=self.registry,
         )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from taskqueue.dashboard.metrics import Metrics
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.alerts.observation import Observation, Observer
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.domain.task import TaskSummary
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.locks import LEADER, LockInfo
-from taskqueue.shared.stores.pauses import Pause
-from taskqueue.shared.stores.task_types import absence
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.stores.waiting import Waiting, explain_waiting
+from firmq.dashboard.metrics import Metrics
+from firmq.dashboard.stores import Stores
+from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.domain.task import TaskSummary
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.locks import LEADER, LockInfo
+from firmq.shared.stores.pauses import Pause
+from firmq.shared.stores.task_types import absence
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.stores.waiting import Waiting, explain_waiting
 
 MINUTES = 60
 RECENT = 12

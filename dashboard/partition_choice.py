@@ -18,7 +18,7 @@ OF_ALL = re.compile(
 READINESS = "/health/ready"
 OF_NONE = re.compile(rf"/health/live|{READINESS}|/metrics")
 """What is asked often and shows no partition."""
-SHOWN = "taskqueue.shown"
+SHOWN = "firmq.shown"
 """The key of what is shown (`Shown`) in the environment of a request."""
 _SAID = re.compile(r"([0-9]{1,4})|(all)(?:-([0-9]{1,4}))?")
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, cast
 
 from flask import Blueprint, abort, current_app, redirect, render_template, request
 
-from taskqueue.dashboard.auth.security import safe_target
-from taskqueue.dashboard.context import context
-from taskqueue.dashboard.merging import one_snapshot
-from taskqueue.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
-from taskqueue.shared.alerts.rules import Level, alerts, by_cause, thresholds_of
+from firmq.dashboard.auth.security import safe_target
+from firmq.dashboard.context import context
+from firmq.dashboard.merging import one_snapshot
+from firmq.dashboard.partition_choice import OF_ID, SHOWN, Shown, read_choice
+from firmq.shared.alerts.rules import Level, alerts, by_cause, thresholds_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
-    from taskqueue.dashboard.partitions import Partitions
+    from firmq.dashboard.partitions import Partitions
 
 blueprint = Blueprint("partitions", __name__)
 

@@ -14,10 +14,10 @@ from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.dashboard.app import create_app
-from taskqueue.dashboard.merged_queries import MergedQueries
-from taskqueue.dashboard.overview import Snapshot
-from taskqueue.dashboard.partition_choice import (
+from firmq.dashboard.app import create_app
+from firmq.dashboard.merged_queries import MergedQueries
+from firmq.dashboard.overview import Snapshot
+from firmq.dashboard.partition_choice import (
     OF_ALL,
     OF_BULK,
     OF_ID,
@@ -28,12 +28,12 @@ from taskqueue.dashboard.partition_choice import (
     Shown,
     read_choice,
 )
-from taskqueue.dashboard.partition_pages import blueprint, overview
-from taskqueue.shared.config.redis_address import without_password
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import connect_for, keys_of, translated
-from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.redis.schema_version import is_draining
+from firmq.dashboard.partition_pages import blueprint, overview
+from firmq.shared.config.redis_address import without_password
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import connect_for, keys_of, translated
+from firmq.shared.redis.partition_lookup import locate
+from firmq.shared.redis.schema_version import is_draining
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from flask import Flask
     from redis import Redis
 
-    from taskqueue.dashboard.auth.users import Users
-    from taskqueue.dashboard.context import PageContext
-    from taskqueue.shared.config.settings import Settings
+    from firmq.dashboard.auth.users import Users
+    from firmq.dashboard.context import PageContext
+    from firmq.shared.config.settings import Settings
 
-COOKIE = "taskqueue_partition"
+COOKIE = "firmq_partition"
 _CHOICE = re.compile(r"/partitions/([^/]+)")
 PROBE_PATIENCE = 1.0
 """Seconds for the answers of all partitions to a probe, which waits for three."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.duration import in_units
-from taskqueue.shared.domain.sanitize import plain
+from firmq.shared.domain.duration import in_units
+from firmq.shared.domain.sanitize import plain
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import TaskDetail
+    from firmq.shared.domain.task import TaskDetail
 
 
 def clip(value: object, most: int = 120) -> str:
@@ -68,8 +68,8 @@ def options_of_copy(task: TaskDetail) -> dict[str, Any]:
 
 
 def as_command(url: str, task_type: str, data: Any, options: Mapping[str, Any]) -> str:
-    """Returns a shell command that submits the same task again, with the key in `TASKQUEUE_API_KEY` if it is set."""
+    """Returns a shell command that submits the same task again, with the key in `FIRMQ_API_KEY` if it is set."""
     body = json.dumps({"type": task_type, "data": data, **options})
     quoted = body.replace("'", "'\\''")
-    key = '${TASKQUEUE_API_KEY:+"-HAuthorization: Bearer $TASKQUEUE_API_KEY"}'
+    key = '${FIRMQ_API_KEY:+"-HAuthorization: Bearer $FIRMQ_API_KEY"}'
     return f"curl -X POST {url}/tasks {key} -H 'Content-Type: application/json' -d '{quoted}'"

@@ -13,31 +13,31 @@ from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from taskqueue.dashboard.cache import FRESH, TTLCache
-from taskqueue.dashboard.overview import Overview, Snapshot
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.alerts.incident import Incident
-from taskqueue.shared.domain.preview import PREVIEW, preview
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.task import TaskDetail, TaskState, TaskSummary
-from taskqueue.shared.errors import HistoryUnavailable, TaskNotFound
-from taskqueue.shared.stores.audit import AuditEntry, AuditFilter
-from taskqueue.shared.stores.batches import Batch, BatchItem
-from taskqueue.shared.stores.breakdown import Breakdown
-from taskqueue.shared.stores.bulk_actions import BulkAction, Count, Plan
-from taskqueue.shared.stores.dependencies import Relations, Relative, read_relations
-from taskqueue.shared.stores.failure_groups import FailureGroup
-from taskqueue.shared.stores.limits import LimitState
-from taskqueue.shared.stores.locks import LockInfo
-from taskqueue.shared.stores.schedules import Run, SchedulePage, StoredSchedule
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.shared.stores.tasks import Filter, Page, Reading, Unread
-from taskqueue.shared.stores.workers import WorkerInfo
-from taskqueue.shared.submission.amending import Change
+from firmq.dashboard.cache import FRESH, TTLCache
+from firmq.dashboard.overview import Overview, Snapshot
+from firmq.dashboard.stores import Stores
+from firmq.shared.alerts.incident import Incident
+from firmq.shared.domain.preview import PREVIEW, preview
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
+from firmq.shared.errors import HistoryUnavailable, TaskNotFound
+from firmq.shared.stores.audit import AuditEntry, AuditFilter
+from firmq.shared.stores.batches import Batch, BatchItem
+from firmq.shared.stores.breakdown import Breakdown
+from firmq.shared.stores.bulk_actions import BulkAction, Count, Plan
+from firmq.shared.stores.dependencies import Relations, Relative, read_relations
+from firmq.shared.stores.failure_groups import FailureGroup
+from firmq.shared.stores.limits import LimitState
+from firmq.shared.stores.locks import LockInfo
+from firmq.shared.stores.schedules import Run, SchedulePage, StoredSchedule
+from firmq.shared.stores.selection import Source
+from firmq.shared.stores.task_types import TaskType
+from firmq.shared.stores.tasks import Filter, Page, Reading, Unread
+from firmq.shared.stores.workers import WorkerInfo
+from firmq.shared.submission.amending import Change
 
 if TYPE_CHECKING:
-    from taskqueue.shared.history.analytics import Report, Wanted
+    from firmq.shared.history.analytics import Report, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class Queries:
     @_cached
     def report(self, wanted: Wanted) -> Report:
         """Returns the statistics of a range. Raises HistoryUnavailable."""
-        from taskqueue.shared.history.analytics import read_report  # SQLAlchemy is slow to import
+        from firmq.shared.history.analytics import read_report  # SQLAlchemy is slow to import
 
         if self.stores.history is None:
             raise HistoryUnavailable("this dashboard has no HISTORY_URL")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from flask import abort, request, url_for
 
-from taskqueue.dashboard.context import context
-from taskqueue.dashboard.explain import charts
-from taskqueue.shared.domain.task import TaskState, TaskSummary
-from taskqueue.shared.stores.tasks import Filter
+from firmq.dashboard.context import context
+from firmq.dashboard.explain import charts
+from firmq.shared.domain.task import TaskState, TaskSummary
+from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
-    from taskqueue.shared.history.analytics import Report, Totals, Wanted
-    from taskqueue.shared.history.histogram import Histogram
+    from firmq.shared.history.analytics import Report, Totals, Wanted
+    from firmq.shared.history.histogram import Histogram
 
 TONES = ("bad", "calm", "good")
 LAST_FAILURES = 5
@@ -24,7 +24,7 @@ LAST_FAILURES = 5
 
 def read_wanted(task_type: str | None) -> Wanted:
     """Returns the range that the query of the page names. Ends the request with 400 if it is invalid."""
-    from taskqueue.shared.history.analytics import RANGES, Wanted
+    from firmq.shared.history.analytics import RANGES, Wanted
 
     asked = {name: request.args.get(name, "").strip()[:200] for name in ("range", "until", "queue", "version")}
     name = asked["range"] or "24h"
@@ -39,7 +39,7 @@ def read_wanted(task_type: str | None) -> Wanted:
 
 def report_values(wanted: Wanted) -> dict[str, Any]:
     """Returns the report and its charts, and the functions that make links from them. Raises HistoryUnavailable."""
-    from taskqueue.shared.history.analytics import percentiles
+    from firmq.shared.history.analytics import percentiles
 
     report = context.queries.report(wanted)
     return {
@@ -89,7 +89,7 @@ def _ends(point: Totals) -> tuple[int, int, int]:
 
 
 def _durations(report: Report, points: Sequence[Histogram]) -> charts.Chart:
-    from taskqueue.shared.history.analytics import percentiles
+    from firmq.shared.history.analytics import percentiles
 
     series = zip(*map(percentiles, points), strict=True)
     return charts.lines(_starts(report), dict(zip(("p50", "p95", "p99"), series, strict=True)))

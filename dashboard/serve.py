@@ -9,15 +9,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.http import bind
-from taskqueue.shared.http.gunicorn import Served, require_authentication
-from taskqueue.shared.redis.client import connect_for
-from taskqueue.shared.redis.startup_check import exit_if_unusable
+from firmq.dashboard.auth.users import Users
+from firmq.shared.config.settings import Settings
+from firmq.shared.http import bind
+from firmq.shared.http.gunicorn import Served, require_authentication
+from firmq.shared.redis.client import connect_for
+from firmq.shared.redis.startup_check import exit_if_unusable
 
 if TYPE_CHECKING:
-    from taskqueue.dashboard.below_path import BelowPath
+    from firmq.dashboard.below_path import BelowPath
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Exits with status 2 if it cannot start."""
     users = Users.load_or_exit(settings)
     if not users.required:
-        remedy = "DASHBOARD_USERS (taskqueue user NAME ROLE creates a line)"
+        remedy = "DASHBOARD_USERS (firmq user NAME ROLE creates a line)"
         require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
     for each in settings.partitions.values():
@@ -54,16 +54,16 @@ class Dashboard(Served):
     def load_config(self) -> None:
         self.configure(
             workers=1,
-            worker_class="taskqueue.dashboard.server.GunicornWorker",
+            worker_class="firmq.dashboard.server.GunicornWorker",
             threads=THREADS,
             graceful_timeout=DRAIN_SECONDS,
         )
 
     def load(self) -> BelowPath:
         """Returns the app, built in the serving process."""
-        from taskqueue.dashboard.app import create_app
-        from taskqueue.dashboard.below_path import BelowPath
-        from taskqueue.dashboard.partitions import PartitionedDashboard
+        from firmq.dashboard.app import create_app
+        from firmq.dashboard.below_path import BelowPath
+        from firmq.dashboard.partitions import PartitionedDashboard
 
         trusted = self.settings.dashboard_trusted_proxies
         if len(self.settings.partitions) > 1:

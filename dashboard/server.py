@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue.shared.http import server
+from firmq.shared.http import server
 
 
 class Server(server.Server):

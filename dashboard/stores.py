@@ -6,38 +6,38 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.alerts.incident import Incidents
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.history.records import open_history, open_records
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.breakdown import Breakdowns
-from taskqueue.shared.stores.bulk_actions import BulkActions
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.failure_groups import FailureGroups
-from taskqueue.shared.stores.idempotency import Idempotency
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import LockAdmin
-from taskqueue.shared.stores.output import Outputs
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.personal_keys import PersonalKeys
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.shared.submission.amending import Amendments
-from taskqueue.shared.submission.bodies import context_of
-from taskqueue.shared.submission.task_factory import TaskFactory
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.shared.alerts.incident import Incidents
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.history.records import open_history, open_records
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.breakdown import Breakdowns
+from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.failure_groups import FailureGroups
+from firmq.shared.stores.idempotency import Idempotency
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.locks import LockAdmin
+from firmq.shared.stores.output import Outputs
+from firmq.shared.stores.payloads import Payloads
+from firmq.shared.stores.personal_keys import PersonalKeys
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.workers import Workers
+from firmq.shared.submission.amending import Amendments
+from firmq.shared.submission.bodies import context_of
+from firmq.shared.submission.task_factory import TaskFactory
+from firmq.shared.submission.type_cache import TypeCache
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.history.reading import History
-    from taskqueue.shared.observability.tracing import Tracing
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.history.reading import History
+    from firmq.shared.observability.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from taskqueue.dashboard.context import context
-from taskqueue.dashboard.present import clip
-from taskqueue.shared.domain.search import NAMES, SearchError
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.stores.tasks import Filter, filter_of
+from firmq.dashboard.context import context
+from firmq.dashboard.present import clip
+from firmq.shared.domain.search import NAMES, SearchError
+from firmq.shared.stores.selection import Source
+from firmq.shared.stores.tasks import Filter, filter_of
 
 if TYPE_CHECKING:
-    from taskqueue.dashboard.queries import Queries
+    from firmq.dashboard.queries import Queries
 
 MOST = 20
 """Suggestions of one answer."""

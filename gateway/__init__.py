@@ -1,1 +1,1 @@
-"""The REST API: accepts tasks, shows them and acts on them. Started by `taskqueue gateway`."""
+"""The REST API: accepts tasks, shows them and acts on them. Started by `firmq gateway`."""

@@ -15,72 +15,72 @@ from flask import Flask, Response
 from redis import Redis
 from werkzeug.routing import BaseConverter
 
-from taskqueue.gateway.auth.authenticator import Authenticator
-from taskqueue.gateway.circuit_breaker import CircuitBreaker
-from taskqueue.gateway.events.broadcaster import Broadcaster
-from taskqueue.gateway.http import errors, middleware
-from taskqueue.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
-from taskqueue.gateway.http.openapi import document
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.metrics_federation import MetricsFederation
-from taskqueue.gateway.partitions.members import Member, Members
-from taskqueue.gateway.partitions.router import Router
-from taskqueue.gateway.readiness import Readiness
-from taskqueue.gateway.routes.analytics import AnalyticsRoutes
-from taskqueue.gateway.routes.audit import AuditRoutes
-from taskqueue.gateway.routes.batch_progress import BatchRoutes
-from taskqueue.gateway.routes.batches import BatchSubmission
-from taskqueue.gateway.routes.breakdown import BreakdownRoutes
-from taskqueue.gateway.routes.bulk_actions import BulkRoutes
-from taskqueue.gateway.routes.dead_letters import DeadLetterRoutes
-from taskqueue.gateway.routes.documentation import Documentation
-from taskqueue.gateway.routes.events import EventRoutes, Poller
-from taskqueue.gateway.routes.health import HealthRoutes
-from taskqueue.gateway.routes.keys import KeyRoutes
-from taskqueue.gateway.routes.limits import LimitRoutes
-from taskqueue.gateway.routes.locks import LockRoutes
-from taskqueue.gateway.routes.metrics import MetricsRoutes
-from taskqueue.gateway.routes.outbox import OutboxRoutes
-from taskqueue.gateway.routes.queues import QueueRoutes
-from taskqueue.gateway.routes.schedules import ScheduleRoutes
-from taskqueue.gateway.routes.tasks import Tasks
-from taskqueue.gateway.routes.timeline import TimelineRoutes
-from taskqueue.gateway.routes.types import TypeRoutes
-from taskqueue.gateway.routes.waiting import WaitingRoutes
-from taskqueue.gateway.routes.workers import WorkerRoutes
-from taskqueue.gateway.tasks.batch_planner import BatchPlanner
-from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
-from taskqueue.shared.alerts.incident import Incidents
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.task import TASK_ID
-from taskqueue.shared.history.records import open_history, open_records
-from taskqueue.shared.observability.instrumentation import trace_redis, trace_requests
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.client import connect_for
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.api_keys import Keyring
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.breakdown import Breakdowns
-from taskqueue.shared.stores.bulk_actions import BulkActions
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.idempotency import Idempotency
-from taskqueue.shared.stores.limits import Limits as TaskLimits
-from taskqueue.shared.stores.locks import LockAdmin
-from taskqueue.shared.stores.output import Outputs
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.receipts import Receipts
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.shared.submission.amending import Amendments
-from taskqueue.shared.submission.bodies import context_of
-from taskqueue.shared.submission.outbox import OutboxReceiver
-from taskqueue.shared.submission.task_factory import TaskFactory
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.gateway.auth.authenticator import Authenticator
+from firmq.gateway.circuit_breaker import CircuitBreaker
+from firmq.gateway.events.broadcaster import Broadcaster
+from firmq.gateway.http import errors, middleware
+from firmq.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
+from firmq.gateway.http.openapi import document
+from firmq.gateway.metrics import Metrics
+from firmq.gateway.metrics_federation import MetricsFederation
+from firmq.gateway.partitions.members import Member, Members
+from firmq.gateway.partitions.router import Router
+from firmq.gateway.readiness import Readiness
+from firmq.gateway.routes.analytics import AnalyticsRoutes
+from firmq.gateway.routes.audit import AuditRoutes
+from firmq.gateway.routes.batch_progress import BatchRoutes
+from firmq.gateway.routes.batches import BatchSubmission
+from firmq.gateway.routes.breakdown import BreakdownRoutes
+from firmq.gateway.routes.bulk_actions import BulkRoutes
+from firmq.gateway.routes.dead_letters import DeadLetterRoutes
+from firmq.gateway.routes.documentation import Documentation
+from firmq.gateway.routes.events import EventRoutes, Poller
+from firmq.gateway.routes.health import HealthRoutes
+from firmq.gateway.routes.keys import KeyRoutes
+from firmq.gateway.routes.limits import LimitRoutes
+from firmq.gateway.routes.locks import LockRoutes
+from firmq.gateway.routes.metrics import MetricsRoutes
+from firmq.gateway.routes.outbox import OutboxRoutes
+from firmq.gateway.routes.queues import QueueRoutes
+from firmq.gateway.routes.schedules import ScheduleRoutes
+from firmq.gateway.routes.tasks import Tasks
+from firmq.gateway.routes.timeline import TimelineRoutes
+from firmq.gateway.routes.types import TypeRoutes
+from firmq.gateway.routes.waiting import WaitingRoutes
+from firmq.gateway.routes.workers import WorkerRoutes
+from firmq.gateway.tasks.batch_planner import BatchPlanner
+from firmq.gateway.tasks.earlier_tasks import EarlierTaskReader
+from firmq.shared.alerts.incident import Incidents
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.task import TASK_ID
+from firmq.shared.history.records import open_history, open_records
+from firmq.shared.observability.instrumentation import trace_redis, trace_requests
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.redis.client import connect_for
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.api_keys import Keyring
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.breakdown import Breakdowns
+from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.idempotency import Idempotency
+from firmq.shared.stores.limits import Limits as TaskLimits
+from firmq.shared.stores.locks import LockAdmin
+from firmq.shared.stores.output import Outputs
+from firmq.shared.stores.payloads import Payloads
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.receipts import Receipts
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.workers import Workers
+from firmq.shared.submission.amending import Amendments
+from firmq.shared.submission.bodies import context_of
+from firmq.shared.submission.outbox import OutboxReceiver
+from firmq.shared.submission.task_factory import TaskFactory
+from firmq.shared.submission.type_cache import TypeCache
 
 
 class TaskIdConverter(BaseConverter):
@@ -113,7 +113,7 @@ def create_app(
     The apps of several partitions share what is given beside that. `stopping` is set by the server when it stops, so
     that no request waits for a result any longer.
     """
-    app = Flask("taskqueue.gateway", static_folder=None)
+    app = Flask("firmq.gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
     app.config["STOPPING"] = stopping or threading.Event()
     app.url_map.strict_slashes = False
@@ -150,7 +150,7 @@ def create_router(settings: Settings, *, metrics: Metrics | None = None, waiters
 def version() -> str:
     """Returns the version of this product."""
     try:
-        return installed_version("taskqueue")
+        return installed_version("firmq")
     except PackageNotFoundError:
         return "development"
 

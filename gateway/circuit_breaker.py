@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taskqueue.shared.errors import HistoryUnavailable, StoreRefused, StoreUnavailable
+from firmq.shared.errors import HistoryUnavailable, StoreRefused, StoreUnavailable
 
 SLOW = 0.3
 """Seconds from which a failure opens the breaker; a refused connection fails at once and blocks no thread."""

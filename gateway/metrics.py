@@ -20,7 +20,7 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.task import NewTask
+from firmq.shared.domain.task import NewTask
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Metrics:
             "task_submissions_total", "Tasks accepted.", ("priority", "type"), registry=self.registry
         )
         self.key_refusals = Counter(
-            "taskqueue_key_refusals_total",
+            "firmq_key_refusals_total",
             "Requests refused for their API key, by reason.",
             ("reason",),
             registry=self.registry,
@@ -60,7 +60,7 @@ class Metrics:
         for reason in REFUSED:
             self.key_refusals.labels(reason)
         self.requests = Histogram(
-            "taskqueue_http_request_duration_seconds",
+            "firmq_http_request_duration_seconds",
             "Duration of requests in seconds, by route, method and class of status.",
             ("route", "method", "status"),
             buckets=BUCKETS,
@@ -70,7 +70,7 @@ class Metrics:
     @property
     def names(self) -> frozenset[str]:
         """Returns the metric families of the gateway itself, which no other part may add to."""
-        return frozenset({"task_submissions", "taskqueue_key_refusals", "taskqueue_http_request_duration_seconds"})
+        return frozenset({"task_submissions", "firmq_key_refusals", "firmq_http_request_duration_seconds"})
 
     def count(self, *tasks: NewTask) -> None:
         """Counts stored tasks."""

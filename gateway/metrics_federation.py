@@ -31,15 +31,15 @@ MOST_BYTES = 4 << 20
 _AT_ONCE = 16
 _FRESH = 1.0
 """Seconds for which collected metrics are reused, so that many readers cost the parts no more than one."""
-_SUMMED = frozenset(f"taskqueue_{name}" for name in ("executor_memory_bytes", "held_tasks", "slots", "busy_slots"))
+_SUMMED = frozenset(f"firmq_{name}" for name in ("executor_memory_bytes", "held_tasks", "slots", "busy_slots"))
 """Gauges of one worker. The others describe the whole system, and two leaders may show them for a moment."""
-_AGE = "taskqueue_housekeeping_last_success_age_seconds"
-_RUNS = tuple(f"taskqueue_housekeeping_{name}" for name in ("runs", "skips", "failures", "items", "seconds"))
-_OF_INSTANCE = ("taskqueue_housekeeper_", "taskqueue_lock_", *_RUNS)
+_AGE = "firmq_housekeeping_last_success_age_seconds"
+_RUNS = tuple(f"firmq_housekeeping_{name}" for name in ("runs", "skips", "failures", "items", "seconds"))
+_OF_INSTANCE = ("firmq_housekeeper_", "firmq_lock_", *_RUNS)
 """Families of a single housekeeper; they get the label `instance_id`, which merging would lose."""
-_INFO = re.compile(r'^taskqueue_housekeeper_info\{instance_id="([^"\\]*)"\}', re.MULTILINE)
+_INFO = re.compile(r'^firmq_housekeeper_info\{instance_id="([^"\\]*)"\}', re.MULTILINE)
 PREFIXES = (
-    "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "taskqueue_",
+    "task_", "tasks_", "active_workers", "pending_tasks", "retry_tasks", "worker_errors", "firmq_",
 )  # fmt: skip
 
 

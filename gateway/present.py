@@ -7,20 +7,20 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.auth.visible import visible
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.domain.step import Step
-from taskqueue.shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
-from taskqueue.shared.history.histogram import Histogram, percentiles
-from taskqueue.shared.stores.batches import Batch
-from taskqueue.shared.stores.pauses import Pause
-from taskqueue.shared.stores.queues import QueueInfo
-from taskqueue.shared.stores.task_types import Offer, TaskType
-from taskqueue.shared.stores.workers import WorkerInfo
+from firmq.gateway import schemas
+from firmq.gateway.auth.visible import visible
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.step import Step
+from firmq.shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
+from firmq.shared.history.histogram import Histogram, percentiles
+from firmq.shared.stores.batches import Batch
+from firmq.shared.stores.pauses import Pause
+from firmq.shared.stores.queues import QueueInfo
+from firmq.shared.stores.task_types import Offer, TaskType
+from firmq.shared.stores.workers import WorkerInfo
 
 if TYPE_CHECKING:
-    from taskqueue.shared.history.analytics import Report, Totals
+    from firmq.shared.history.analytics import Report, Totals
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from taskqueue.shared.errors import StoreRefused, StoreUnavailable
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.queues import submission_check
-from taskqueue.shared.submission.type_cache import NO_TYPES, TypeCache
+from firmq.shared.errors import StoreRefused, StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.queues import submission_check
+from firmq.shared.submission.type_cache import NO_TYPES, TypeCache
 
 FRESH = 1.0
 """Seconds for which a result is reused: several probes may arrive each second."""

@@ -31,18 +31,18 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.config.settings import Settings, exit_with
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.http import bind
-from taskqueue.shared.http.gunicorn import Served, memory_folder, require_authentication
-from taskqueue.shared.redis.client import connect_for
-from taskqueue.shared.redis.startup_check import exit_if_unusable
-from taskqueue.shared.stores.api_keys import Keyring
+from firmq.shared.config.settings import Settings, exit_with
+from firmq.shared.errors import SettingsError
+from firmq.shared.http import bind
+from firmq.shared.http.gunicorn import Served, memory_folder, require_authentication
+from firmq.shared.redis.client import connect_for
+from firmq.shared.redis.startup_check import exit_if_unusable
+from firmq.shared.stores.api_keys import Keyring
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from taskqueue.gateway.partitions.router import Router
+    from firmq.gateway.partitions.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, then finishes running requests. Exits with status 2 when it cannot start."""
     keyring = _keys_or_exit(settings)
     if not keyring.required:
-        remedy = "API_KEYS or API_KEYS_FILE (taskqueue keys create CLIENT SCOPE makes a line)"
+        remedy = "API_KEYS or API_KEYS_FILE (firmq keys create CLIENT SCOPE makes a line)"
         require_authentication(settings, missing="API keys", remedy=remedy)
     listeners = [bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")]
     if port := settings.gateway_public_port:
@@ -100,7 +100,7 @@ class Gateway(Served):
     def load_config(self) -> None:
         self.configure(
             workers=processes(self.settings),
-            worker_class="taskqueue.gateway.http.server.GunicornWorker",
+            worker_class="firmq.gateway.http.server.GunicornWorker",
             threads=THREADS,
             graceful_timeout=DRAIN_SECONDS,
             backlog=bind.BACKLOG,
@@ -109,8 +109,8 @@ class Gateway(Served):
 
     def load(self) -> Flask | Router:
         """Builds the app, in each process, so that processes share no connection."""
-        from taskqueue.gateway.app import create_app, create_router
-        from taskqueue.gateway.metrics import Metrics
+        from firmq.gateway.app import create_app, create_router
+        from firmq.gateway.metrics import Metrics
 
         metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
         if len(self.settings.partitions) > 1:
@@ -125,7 +125,7 @@ class Gateway(Served):
 
 def _forget_process(server: Any, worker: Any) -> None:
     """Keeps the counts of an ended process."""
-    from taskqueue.gateway.metrics import take_over
+    from firmq.gateway.metrics import take_over
 
     take_over(server.app.metrics_folder, worker.pid)
 

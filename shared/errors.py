@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class TaskQueueError(Exception):
+class FirmqError(Exception):
     """The task queue failed."""
 
     def __init__(self, message: str = "", **about: Any) -> None:
@@ -18,11 +18,11 @@ class TaskQueueError(Exception):
         self.about = about
 
 
-class SettingsError(TaskQueueError):
+class SettingsError(FirmqError):
     """Invalid settings."""
 
 
-class NotInstalled(TaskQueueError, ImportError):
+class NotInstalled(FirmqError, ImportError):
     """A package that an extra brings is not installed."""
 
 
@@ -33,13 +33,13 @@ def needs(user: str, *, extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in ("", "taskqueue"):
+        if missing in ("", "firmq"):
             raise
-        text = f"{user} needs {missing}, which is not installed: pip install 'taskqueue[{extra}]'"
+        text = f"{user} needs {missing}, which is not installed: pip install 'firmq[{extra}]'"
         raise NotInstalled(text) from error
 
 
-class StoreUnavailable(TaskQueueError):
+class StoreUnavailable(FirmqError):
     """Redis does not answer."""
 
 
@@ -55,7 +55,7 @@ class CorruptKey(StoreRefused):
     """A key in Redis holds a value of the wrong type: the consistency check quarantines it within seconds."""
 
 
-class NotPlaced(TaskQueueError):
+class NotPlaced(FirmqError):
     """The partition may not store this task: it is draining, or another one may hold its name (`demand_place`).
 
     `wrong` is draining, look or elsewhere; `kind` of the `name` is unique or key, or "" for a task without a name.
@@ -70,51 +70,51 @@ class HistoryUnavailable(StoreUnavailable):
     """The database of the history does not answer."""
 
 
-class PayloadUnavailable(TaskQueueError):
+class PayloadUnavailable(FirmqError):
     """The payload store does not answer, or lacks the payload."""
 
 
-class TaskNotFound(TaskQueueError):
+class TaskNotFound(FirmqError):
     """No task has this id: it never existed, its retention has ended, or no relay has sent it from an outbox yet."""
 
 
-class IllegalTransition(TaskQueueError):
+class IllegalTransition(FirmqError):
     """The state of the task does not allow this."""
 
 
-class QueueFull(TaskQueueError):
+class QueueFull(FirmqError):
     """The queue is full of tasks ready to run."""
 
 
-class CorruptRecord(TaskQueueError):
+class CorruptRecord(FirmqError):
     """A stored record cannot be read."""
 
 
-class InvalidJSON(TaskQueueError):
+class InvalidJSON(FirmqError):
     """The text is not strict JSON."""
 
 
-class LockTaken(TaskQueueError):
+class LockTaken(FirmqError):
     """Another holder has the lock."""
 
 
-class LockLost(TaskQueueError):
+class LockLost(FirmqError):
     """The lock of this step has expired or has another holder."""
 
 
-class LeaseEnded(TaskQueueError):
+class LeaseEnded(FirmqError):
     """The lease of this attempt has ended, or another attempt of the task holds one."""
 
 
-class StepsLost(TaskQueueError):
+class StepsLost(FirmqError):
     """Redis has lost steps that it had confirmed to this attempt: it was killed, or a replica took over."""
 
 
-class TooManySteps(TaskQueueError):
+class TooManySteps(FirmqError):
     """A task has more steps, or more bytes of them, than are stored."""
 
 
-class TooManyChildren(TaskQueueError):
+class TooManyChildren(FirmqError):
     """A task starts more children than it may have."""
 
 
@@ -126,19 +126,19 @@ class OutdatedTerm(LockLost):
     """A later process shares out the limits of the partitions."""
 
 
-class LockChanged(TaskQueueError):
+class LockChanged(FirmqError):
     """The lock is no longer held under the given token."""
 
 
-class KeyBelongsToAnother(TaskQueueError):
+class KeyBelongsToAnother(FirmqError):
     """A different request was sent with this Idempotency-Key before: send a new key with a new request."""
 
 
-class RequestInProgress(TaskQueueError):
+class RequestInProgress(FirmqError):
     """The first request with this Idempotency-Key is still in progress."""
 
 
-class TooManyAtOnce(TaskQueueError):
+class TooManyAtOnce(FirmqError):
     """This process reads as much at a time as it may."""
 
 
@@ -146,17 +146,17 @@ class BatchStopped(IllegalTransition):
     """The batch of this task is stopped; none of its tasks starts."""
 
 
-class BatchNotFound(TaskQueueError):
+class BatchNotFound(FirmqError):
     """No batch has this id: it never existed, or all its tasks have been removed."""
 
 
-class BatchBusy(TaskQueueError):
+class BatchBusy(FirmqError):
     """An earlier cancel or retry of this batch is still in progress: wait for it to end."""
 
 
-class ScheduleNotFound(TaskQueueError):
+class ScheduleNotFound(FirmqError):
     """No schedule has this name."""
 
 
-class ScheduleChanged(TaskQueueError):
+class ScheduleChanged(FirmqError):
     """The schedule was created, changed or deleted meanwhile."""

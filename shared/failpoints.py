@@ -1,7 +1,7 @@
 """Failpoints: named points between two steps at which a test can stop a process.
 
 In production a failpoint calls an empty function (40 ns), bound when the process starts. A process started with
-`TASKQUEUE_STOP_POINT=name:passing:how:flag` stops when it reaches the point `name` for the n-th time: by SIGKILL
+`FIRMQ_STOP_POINT=name:passing:how:flag` stops when it reaches the point `name` for the n-th time: by SIGKILL
 (`kill`) or by SIGSTOP (`freeze`). It creates the file `flag` first and continues if the file exists, so that only one
 process stops and its successor does not.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-VARIABLE = "TASKQUEUE_STOP_POINT"
+VARIABLE = "FIRMQ_STOP_POINT"
 """An environment variable for tests only, not a setting."""
 _ORDER = re.compile(r"([^:]+):([1-9][0-9]{0,8}):(kill|freeze):(.+)", re.DOTALL)
 

@@ -13,9 +13,9 @@ import pytest
 import redis
 from hypothesis import settings
 
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.locks import RedisLock, RedisLocks
+from firmq.shared.errors import SettingsError
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.locks import RedisLock, RedisLocks
 from tests.support import harness, one_slot
 from tests.support.fork_server import ForkServers
 from tests.support.least_privilege import guarded_server, url_of_user

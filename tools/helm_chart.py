@@ -133,13 +133,13 @@ def _parameterize(template: Template) -> None:
 def _config_map(template: Template) -> None:
     template.manifest["metadata"]["name"] = template.mark(_generated(template.name))
     template.manifest["data"] = template.mark(
-        '{{- include "task-queue.data.NAME" . | nindent INDENT }}'.replace("NAME", template.name)
+        '{{- include "firmq.data.NAME" . | nindent INDENT }}'.replace("NAME", template.name)
     )
 
 
 def _generated(name: str) -> str:
     """Returns the name of a ConfigMap, which changes with its content and so restarts the pods."""
-    return '{{ include "task-queue.name" (list . "NAME") }}'.replace("NAME", name)
+    return '{{ include "firmq.name" (list . "NAME") }}'.replace("NAME", name)
 
 
 def _priority_class(template: Template) -> None:
@@ -203,10 +203,8 @@ def _part(template: Template, pod: Manifest, container: Manifest) -> None:
     container["envFrom"][0]["configMapRef"]["name"] = template.mark(_generated("settings"))
     referring = [each for each in container["env"] if "valueFrom" in each and each["name"] != "REDIS_PASSWORD"]
     container["env"] = [
-        template.mark(
-            '{{- include "task-queue.env" (list . "NAME") | nindent INDENT }}'.replace("NAME", template.name)
-        ),
-        template.mark('{{- include "task-queue.redis" . | nindent INDENT }}'),
+        template.mark('{{- include "firmq.env" (list . "NAME") | nindent INDENT }}'.replace("NAME", template.name)),
+        template.mark('{{- include "firmq.redis" . | nindent INDENT }}'),
         *referring,
     ]
     _secret(template, referring)

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.redis.linker import CONFIRMING, scripts, source, with_quarantine
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.redis.linker import CONFIRMING, scripts, source, with_quarantine
 
 CONFIG = Path(__file__).resolve().parent.parent / ".luacheckrc"
 _FINDING = re.compile(r"(\w+)\.lua:(\d+):\d+: (.*)")

@@ -9,9 +9,9 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.gateway.app import create_app
-from taskqueue.gateway.http.errors import KINDS
-from taskqueue.shared.config.settings import load
+from firmq.gateway.app import create_app
+from firmq.gateway.http.errors import KINDS
+from firmq.shared.config.settings import load
 from tools.markdown import joined, table
 
 Document = Mapping[str, Any]

@@ -16,20 +16,20 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
-from taskqueue.dashboard import metrics as dashboard_metrics
-from taskqueue.gateway import metrics as gateway_metrics
-from taskqueue.outbox.metrics import OutboxMetrics
-from taskqueue.outbox.relay import Counts
-from taskqueue.outbox.rows import Backlog
-from taskqueue.shared.cli.main import parser as cli_parser
-from taskqueue.shared.config.settings import Settings, load, yaml_path
-from taskqueue.shared.domain.task import TRANSITIONS, Outcome
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.unarchived import Unarchived
-from taskqueue.worker.housekeeping.main import build
-from taskqueue.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
+from firmq.dashboard import metrics as dashboard_metrics
+from firmq.gateway import metrics as gateway_metrics
+from firmq.outbox.metrics import OutboxMetrics
+from firmq.outbox.relay import Counts
+from firmq.outbox.rows import Backlog
+from firmq.shared.cli.main import parser as cli_parser
+from firmq.shared.config.settings import Settings, load, yaml_path
+from firmq.shared.domain.task import TRANSITIONS, Outcome
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.unarchived import Unarchived
+from firmq.worker.housekeeping.main import build
+from firmq.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 from tests.integration.rq_jobs.features import FEATURES
 from tests.integration.rq_jobs.features import PAGES as PAGES_OF_RQ
 from tools.markdown import Row, joined, table
@@ -115,7 +115,7 @@ def _labels(metric: Metric) -> str:
 
 
 def cli() -> str:
-    """Returns every command of `taskqueue`, and what all of them take."""
+    """Returns every command of `firmq`, and what all of them take."""
     top = cli_parser()
     return joined("## Options of every command", _arguments(top), "## Commands", *_commands(top))
 

@@ -88,7 +88,7 @@ def _row(span: Span, number: int, spans: Sequence[Span], place: Callable[[float]
     depth, above = 0, parents[span["id"]]
     while above in parents:
         depth, above = depth + 1, parents[above]
-    part = span["service"].removeprefix("taskqueue-")
+    part = span["service"].removeprefix("firmq-")
     color = "wait" if span["name"].startswith("wait ") else "error" if span["error"] else part
     left, width = place(span["start"]), max(3.0, place(span["end"]) - place(span["start"]))
     text = f"{part}, {span['end'] - span['start']:.1f} ms" + (f": {span['error']}" if span["error"] else "")

@@ -29,7 +29,7 @@ RENAMED = {
     "aclosing": "closing",
     "anext": "next",
     "For one event loop at a time": "Thread-safe",
-    "taskqueue.shared.client.aio": "taskqueue.shared.client",
+    "firmq.shared.client.aio": "firmq.shared.client",
 }
 _NAME = re.compile(rf"\b(?:(?:async|await) |({'|'.join(map(re.escape, RENAMED))})\b)")
 

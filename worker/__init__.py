@@ -1,6 +1,6 @@
-"""The worker, and the names that handlers use; users import them from `taskqueue`."""
+"""The worker, and the names that handlers use; users import them from `firmq`."""
 
-from taskqueue.worker.durable import (
+from firmq.worker.durable import (
     Children,
     continue_as_new,
     emit,
@@ -16,9 +16,9 @@ from taskqueue.worker.durable import (
     wait_for,
     wait_for_async,
 )
-from taskqueue.worker.handlers.context import CurrentTask, current_task, progress, report_progress
-from taskqueue.worker.handlers.default_client import use_client
-from taskqueue.worker.handlers.hooks import (
+from firmq.worker.handlers.context import CurrentTask, current_task, progress, report_progress
+from firmq.worker.handlers.default_client import use_client
+from firmq.worker.handlers.hooks import (
     AttemptOutcome,
     ExecutorContext,
     WorkerContext,
@@ -30,9 +30,9 @@ from taskqueue.worker.handlers.hooks import (
     worker_started,
     worker_stopping,
 )
-from taskqueue.worker.handlers.locking import execute_with_lock, lock
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import (
+from firmq.worker.handlers.locking import execute_with_lock, lock
+from firmq.worker.handlers.registry import task
+from firmq.worker.handlers.signals import (
     ChildFailed,
     DuplicateStep,
     GiveUp,
@@ -45,7 +45,7 @@ from taskqueue.worker.handlers.signals import (
     TimeLimitExceeded,
     WorkflowChanged,
 )
-from taskqueue.worker.handlers.task_function import TaskFunction
+from firmq.worker.handlers.task_function import TaskFunction
 
 __all__ = [
     "AttemptOutcome",

@@ -1,6 +1,6 @@
-"""`taskqueue worker`: runs tasks until SIGTERM or Ctrl-C; a second one stops at once."""
+"""`firmq worker`: runs tasks until SIGTERM or Ctrl-C; a second one stops at once."""
 
-from taskqueue.worker.main import main
+from firmq.worker.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -16,13 +16,13 @@ from itertools import islice
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain.http_task import HTTP_TYPE
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.workers import (
+from firmq.shared.domain.http_task import HTTP_TYPE
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import WEBHOOK_TYPE, TaskState
+from firmq.shared.errors import FirmqError
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.workers import (
     BUSY_HEARTBEAT,
     HEARTBEAT,
     BlockingType,
@@ -31,11 +31,11 @@ from taskqueue.shared.stores.workers import (
     WorkerInfo,
     Workers,
 )
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.link import PartitionLink
-from taskqueue.worker.engine.loop import Engine
-from taskqueue.worker.executors.ipc import SERIAL
-from taskqueue.worker.metrics import Holdings
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.link import PartitionLink
+from firmq.worker.engine.loop import Engine
+from firmq.worker.executors.ipc import SERIAL
+from firmq.worker.metrics import Holdings
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Heartbeat:
             away = False
             try:
                 self.beat()
-            except (RedisError, OSError, TaskQueueError) as error:
+            except (RedisError, OSError, FirmqError) as error:
                 away = True
                 log.debug("heartbeat failed: %s", error)
             except Exception:

@@ -16,46 +16,46 @@ from typing import Any
 from prometheus_client import CollectorRegistry, ProcessCollector
 from redis.exceptions import RedisError
 
-from taskqueue.shared.config import foreign_names
-from taskqueue.shared.config.collector import announce
-from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
-from taskqueue.shared.http.bind import raise_file_limit
-from taskqueue.shared.http.metrics_server import Check, MetricsServer
-from taskqueue.shared.observability import logs
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.client import connect, keys_of
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.redis.startup_check import exit_if_unusable
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.payloads import open_payload_store
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.worker import start_hooks
-from taskqueue.worker.engine.claimed_queues import ClaimedQueues
-from taskqueue.worker.engine.lane import SLOW, ConcurrentLane, Lanes, SerialLane
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.link import HeartbeatsDue, PartitionLink
-from taskqueue.worker.engine.loop import Engine, forward_signals
-from taskqueue.worker.engine.notifications import Notifications
-from taskqueue.worker.engine.redis_session import RedisSession
-from taskqueue.worker.executors.crash_reports import CrashReports
-from taskqueue.worker.executors.monitor import ExecutorMonitor
-from taskqueue.worker.executors.pool import CannotStart, ExecutorPool
-from taskqueue.worker.executors.tracing import SpanForwarder
-from taskqueue.worker.executors.watchdog import Watchdog
-from taskqueue.worker.handlers.hooks import HOOKS, WorkerContext
-from taskqueue.worker.handlers.registry import HandlerError
-from taskqueue.worker.heartbeat import Heartbeat
-from taskqueue.worker.metrics import HoldingsMetrics, WorkerMetrics
-from taskqueue.worker.rq_jobs.adopter import Adopter
-from taskqueue.worker.rq_jobs.key_prefix import name_rq_keys
-from taskqueue.worker.rq_jobs.terms import Terms
+from firmq.shared.config import foreign_names
+from firmq.shared.config.collector import announce
+from firmq.shared.config.settings import Settings, exit_with, load_or_exit
+from firmq.shared.http.bind import raise_file_limit
+from firmq.shared.http.metrics_server import Check, MetricsServer
+from firmq.shared.observability import logs
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.redis.client import connect, keys_of
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.redis.startup_check import exit_if_unusable
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.payloads import open_payload_store
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.workers import Workers
+from firmq.worker import start_hooks
+from firmq.worker.engine.claimed_queues import ClaimedQueues
+from firmq.worker.engine.lane import SLOW, ConcurrentLane, Lanes, SerialLane
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.link import HeartbeatsDue, PartitionLink
+from firmq.worker.engine.loop import Engine, forward_signals
+from firmq.worker.engine.notifications import Notifications
+from firmq.worker.engine.redis_session import RedisSession
+from firmq.worker.executors.crash_reports import CrashReports
+from firmq.worker.executors.monitor import ExecutorMonitor
+from firmq.worker.executors.pool import CannotStart, ExecutorPool
+from firmq.worker.executors.tracing import SpanForwarder
+from firmq.worker.executors.watchdog import Watchdog
+from firmq.worker.handlers.hooks import HOOKS, WorkerContext
+from firmq.worker.handlers.registry import HandlerError
+from firmq.worker.heartbeat import Heartbeat
+from firmq.worker.metrics import HoldingsMetrics, WorkerMetrics
+from firmq.worker.rq_jobs.adopter import Adopter
+from firmq.worker.rq_jobs.key_prefix import name_rq_keys
+from firmq.worker.rq_jobs.terms import Terms
 
 log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """`taskqueue worker`."""
+    """`firmq worker`."""
     settings = load_or_exit()
     if settings.rq_calls and len(settings.partitions) > 1:
         exit_with("RQ_TASK_QUEUES works with one partition only, and this system has several: unset it")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 MOST_TYPES = 200
@@ -140,13 +140,13 @@ class WorkerMetrics(Collector):
         durations = HistogramMetricFamily("task_duration_seconds", "Run time of an attempt.", labels=["type"])
         for task_type, each in list(self.durations.items()):
             durations.add_metric([task_type], each.buckets(), each.total)
-        waits = HistogramMetricFamily("taskqueue_queue_wait_seconds", "From being enqueued to starting.")
+        waits = HistogramMetricFamily("firmq_queue_wait_seconds", "From being enqueued to starting.")
         waits.add_metric([], self.waits.buckets(), self.waits.total)
         yield from (completions, failures, errors, durations, waits)
         yield CounterMetricFamily("task_retries", "Attempts that will be followed by another.", self.retries)
-        yield CounterMetricFamily("taskqueue_crashes", "Executors that died while running a task.", self.crashes)
-        yield CounterMetricFamily("taskqueue_leases_lost", "Reports refused: lease lost.", self.leases_lost)
-        yield CounterMetricFamily("taskqueue_given_back", "Tasks returned before they began.", self.given_back)
+        yield CounterMetricFamily("firmq_crashes", "Executors that died while running a task.", self.crashes)
+        yield CounterMetricFamily("firmq_leases_lost", "Reports refused: lease lost.", self.leases_lost)
+        yield CounterMetricFamily("firmq_given_back", "Tasks returned before they began.", self.given_back)
 
 
 class HoldingsMetrics(Collector):
@@ -157,11 +157,11 @@ class HoldingsMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         now = self.holdings()
-        slots = GaugeMetricFamily("taskqueue_slots", "Tasks that the executors can run at a time.", labels=["kind"])
-        busy = GaugeMetricFamily("taskqueue_busy_slots", "Slots in which a task runs.", labels=["kind"])
+        slots = GaugeMetricFamily("firmq_slots", "Tasks that the executors can run at a time.", labels=["kind"])
+        busy = GaugeMetricFamily("firmq_busy_slots", "Slots in which a task runs.", labels=["kind"])
         for kind in now.slots:
             slots.add_metric([kind], now.slots[kind])
             busy.add_metric([kind], now.busy[kind])
         yield from (slots, busy)
-        yield GaugeMetricFamily("taskqueue_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)
-        yield GaugeMetricFamily("taskqueue_held_tasks", "Tasks that this worker holds leases on.", now.held)
+        yield GaugeMetricFamily("firmq_executor_memory_bytes", "Memory of the executors.", now.memory_bytes)
+        yield GaugeMetricFamily("firmq_held_tasks", "Tasks that this worker holds leases on.", now.held)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.worker.handlers.errors import describe
-from taskqueue.worker.handlers.hooks import Hook
-from taskqueue.worker.handlers.registry import HandlerError, import_project_module
+from firmq.shared.errors import FirmqError
+from firmq.worker.handlers.errors import describe
+from firmq.worker.handlers.hooks import Hook
+from firmq.worker.handlers.registry import HandlerError, import_project_module
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _PATIENCE = 1.0
 RunCoroutine = Callable[[Coroutine[Any, Any, object]], object]
 
 
-class HookFailed(TaskQueueError):
+class HookFailed(FirmqError):
     """A hook failed without which the process must not run tasks."""
 
 

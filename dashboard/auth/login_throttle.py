@@ -8,7 +8,7 @@ from math import ceil
 
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from taskqueue.dashboard.auth.users import Person, Users
+from firmq.dashboard.auth.users import Person, Users
 
 
 class LoginThrottle:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 from flask import request, session
 from werkzeug.wrappers import Response
 
-from taskqueue.dashboard.auth.security import safe_target
-from taskqueue.dashboard.auth.users import Person, Role, Users
-from taskqueue.shared.config.settings import Settings, exit_with
-from taskqueue.shared.redis.client import keys_of, translated
-from taskqueue.shared.stores.personal_keys import provider_owner
+from firmq.dashboard.auth.security import safe_target
+from firmq.dashboard.auth.users import Person, Role, Users
+from firmq.shared.config.settings import Settings, exit_with
+from firmq.shared.redis.client import keys_of, translated
+from firmq.shared.stores.personal_keys import provider_owner
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -57,7 +57,7 @@ class IdentityProvider:
         try:
             from authlib.integrations.flask_client import OAuth
         except ImportError:
-            exit_with("OIDC_ISSUER is set, and Authlib is not installed: pip install 'taskqueue[dashboard]'")
+            exit_with("OIDC_ISSUER is set, and Authlib is not installed: pip install 'firmq[dashboard]'")
         self.settings = settings
         self.redis = redis
         self.users = users

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from flask import Flask, Response, abort, current_app, g, redirect, request, session
 
-from taskqueue.dashboard.auth.sessions import Sessions, SignedCookies
-from taskqueue.dashboard.auth.users import ANYONE, Person, Role, Users
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.http.bind import answers_to
+from firmq.dashboard.auth.sessions import Sessions, SignedCookies
+from firmq.dashboard.auth.users import ANYONE, Person, Role, Users
+from firmq.shared.config.settings import Settings
+from firmq.shared.http.bind import answers_to
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -49,7 +49,7 @@ FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Pr
 def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, redis: Redis) -> None:
     """Installs the checks before, and the headers after, every request of the app."""
     app.config.update(
-        SESSION_COOKIE_NAME="taskqueue_dashboard",
+        SESSION_COOKIE_NAME="firmq_dashboard",
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=settings.dashboard_https,
         SESSION_REFRESH_EACH_REQUEST=False,

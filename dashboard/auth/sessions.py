@@ -18,8 +18,8 @@ from flask import session
 from flask.sessions import SecureCookieSessionInterface
 from redis.exceptions import RedisError
 
-from taskqueue.dashboard.auth.users import Person, Role, Users
-from taskqueue.shared.redis.client import keys_of, text, translated
+from firmq.dashboard.auth.users import Person, Role, Users
+from firmq.shared.redis.client import keys_of, text, translated
 
 if TYPE_CHECKING:
     from flask import Flask

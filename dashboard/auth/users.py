@@ -12,9 +12,9 @@ from pathlib import Path
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from taskqueue.shared.config.settings import Settings, exit_with
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.stores.personal_keys import local_owner
+from firmq.shared.config.settings import Settings, exit_with
+from firmq.shared.errors import SettingsError
+from firmq.shared.stores.personal_keys import local_owner
 
 
 class Role(IntEnum):
@@ -111,7 +111,7 @@ class Users:
         if not name or role.upper() not in Role.__members__ or hashed.count("$") != 2:
             return f"{name[:40]!r} is not a valid user: write name:role:hash, with the role viewer, operator or admin"
         if not hashed.startswith(_KNOWN):
-            command = f"taskqueue user {name[:40]} {role}"
+            command = f"firmq user {name[:40]} {role}"
             return f"{name[:40]!r} has no valid password hash: create one with {command}"
         self.hashes[name] = (Role[role.upper()], hashed)
         return None
@@ -123,14 +123,14 @@ _QUOTE = "in .env and in a shell, put the line in single quotes"
 
 
 def print_user(arguments: list[str]) -> None:
-    """Runs `taskqueue user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
+    """Runs `firmq user NAME ROLE`: asks for a password and prints the user's line and how to quote it."""
     if (
         len(arguments) != 2
         or arguments[1].upper() not in Role.__members__
         or ":" in arguments[0]
         or "," in arguments[0]
     ):
-        exit_with("usage: taskqueue user NAME viewer|operator|admin (NAME without : and ,)")
+        exit_with("usage: firmq user NAME viewer|operator|admin (NAME without : and ,)")
     password = getpass.getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if len(password) < 8:
         exit_with("the password must have at least 8 characters")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from taskqueue.shared.stores.deploys import Deploy
+from firmq.shared.stores.deploys import Deploy
 
 WIDTH, HEIGHT = 720, 150
 """Size of the drawing area; the page scales it."""

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from taskqueue.shared.domain.duration import in_units
-from taskqueue.shared.stores.workers import WorkerInfo
+from firmq.shared.domain.duration import in_units
+from firmq.shared.stores.workers import WorkerInfo
 
 SHOWN = 3
 """Types that are named."""

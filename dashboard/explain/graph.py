@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskqueue.shared.stores.dependencies import Dependence, Relations, Relative
+from firmq.shared.stores.dependencies import Dependence, Relations, Relative
 
 WIDTH, HEIGHT = 150, 40
 COLUMN, ROW = 210, 54

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from taskqueue.dashboard.overview import Snapshot
-from taskqueue.dashboard.present import ago
-from taskqueue.shared.domain.decode import moment
-from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
-from taskqueue.shared.stores.batches import Batch
-from taskqueue.shared.stores.dependencies import Relative
-from taskqueue.shared.stores.pauses import Pause
-from taskqueue.shared.stores.workers import WorkerInfo
+from firmq.dashboard.overview import Snapshot
+from firmq.dashboard.present import ago
+from firmq.shared.domain.decode import moment
+from firmq.shared.domain.duration import duration
+from firmq.shared.domain.task import OnParentFailure, TaskDetail, TaskState, TaskSummary
+from firmq.shared.stores.batches import Batch
+from firmq.shared.stores.dependencies import Relative
+from firmq.shared.stores.pauses import Pause
+from firmq.shared.stores.workers import WorkerInfo
 
 PATIENCE = timedelta(seconds=3)
 
@@ -83,7 +83,7 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
     if task.type in now.paused_types:
         return f"Its type is paused{paused(now.paused_types[task.type], now.now())}: resume it on the type's page."
     if not now.alive:
-        return "No worker is alive: start one with taskqueue worker."
+        return "No worker is alive: start one with firmq worker."
     takers = [each for each in now.workers if each.takes(task.queue) and each.state != "silent"]
     if not takers:
         return f"No live worker takes from {task.queue}: check WORKER_QUEUES."
@@ -143,7 +143,7 @@ def _due(task: TaskSummary, start: str, now: Snapshot) -> str:
     if late > PATIENCE:
         return (
             f"It was due {duration(late)} ago and is not in its queue yet: "
-            "check that a housekeeper is running (taskqueue housekeeper)."
+            "check that a housekeeper is running (firmq housekeeper)."
         )
     return f"{start}; it is due {ago(task.due_at, now.now())}."
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from taskqueue.shared.domain.task import Attempt, TaskDetail, TaskState
+from firmq.shared.domain.task import Attempt, TaskDetail, TaskState
 
 MOST_ATTEMPTS = 12
 """Attempts that are shown, the latest ones."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, redirect, request, url_for
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.report import read_wanted, report_values
+from firmq.dashboard.context import context, show
+from firmq.dashboard.report import read_wanted, report_values
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

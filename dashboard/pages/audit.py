@@ -6,9 +6,9 @@ import re
 
 from flask import Blueprint, Response, abort, request
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.filters import moment
-from taskqueue.shared.stores.audit import AuditFilter, as_csv, as_json_lines
+from firmq.dashboard.context import context, show
+from firmq.dashboard.filters import moment
+from firmq.shared.stores.audit import AuditFilter, as_csv, as_json_lines
 
 _FIELDS = ("who", "what", "about", "since", "until")
 _FORMATS = {"csv": (as_csv, "text/csv"), "jsonl": (as_json_lines, "application/x-ndjson")}

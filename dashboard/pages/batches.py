@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.shared.domain.task import TaskState
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.shared.domain.task import TaskState
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

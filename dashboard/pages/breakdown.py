@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from flask import Blueprint, Response, abort, request
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.filters import demand_visible, given, read_filter
-from taskqueue.shared.domain.csv_lines import MEDIA_TYPE
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.breakdown import Breakdown, Values, as_csv
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.stores.tasks import Filter
+from firmq.dashboard.context import context, show
+from firmq.dashboard.filters import demand_visible, given, read_filter
+from firmq.shared.domain.csv_lines import MEDIA_TYPE
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.breakdown import Breakdown, Values, as_csv
+from firmq.shared.stores.selection import Source
+from firmq.shared.stores.tasks import Filter
 
 blueprint = Blueprint("breakdown", __name__)
 

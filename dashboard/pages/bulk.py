@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, flash, g, request, url_for
 
-from taskqueue.dashboard import editing
-from taskqueue.dashboard.auth.security import demand_role, needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import context, recorded, show
-from taskqueue.dashboard.filters import given, read_filter
-from taskqueue.dashboard.partition_choice import SHOWN
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.domain.partition import not_answering
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreUnavailable, TooManyAtOnce
-from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.submission.amending import misfit
+from firmq.dashboard import editing
+from firmq.dashboard.auth.security import demand_role, needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import context, recorded, show
+from firmq.dashboard.filters import given, read_filter
+from firmq.dashboard.partition_choice import SHOWN
+from firmq.dashboard.stores import Stores
+from firmq.shared.domain.partition import not_answering
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StoreUnavailable, TooManyAtOnce
+from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.submission.amending import misfit
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, flash, redirect, request, url_for
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.queries import PAGE
+from firmq.dashboard.context import context, show
+from firmq.dashboard.queries import PAGE
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

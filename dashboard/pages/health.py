@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from taskqueue.dashboard.context import context
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import translated
+from firmq.dashboard.context import context
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import translated
 
 blueprint = Blueprint("health", __name__)
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from flask import Blueprint, abort, request, url_for
 from werkzeug.wrappers import Response
 
-from taskqueue.dashboard.auth.security import person
-from taskqueue.dashboard.auth.users import Person, Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.personal_keys import TooManyKeys
+from firmq.dashboard.auth.security import person
+from firmq.dashboard.auth.users import Person, Role
+from firmq.dashboard.context import changed, context, show
+from firmq.shared.domain.duration import duration
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.personal_keys import TooManyKeys
 
 blueprint = Blueprint("keys", __name__)
 

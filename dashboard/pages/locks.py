@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import context, recorded, show
-from taskqueue.shared.stores.locks import LEADER
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import context, recorded, show
+from firmq.shared.stores.locks import LEADER
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

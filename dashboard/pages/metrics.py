@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from taskqueue.dashboard.context import context
+from firmq.dashboard.context import context
 
 blueprint = Blueprint("metrics", __name__)
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, redirect, request, url_for
 
-from taskqueue.dashboard import editing
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, filled, options_of, read
-from taskqueue.dashboard.present import options_of_copy
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.task import TaskDetail, new_task_id
-from taskqueue.shared.errors import KeyBelongsToAnother, RequestInProgress
-from taskqueue.shared.observability.tracing import current_traceparent
-from taskqueue.shared.submission.bodies import NewTaskBody, read_body
-from taskqueue.shared.submission.identity import identity
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import Submitter, refusal_of
+from firmq.dashboard import editing
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, filled, options_of, read
+from firmq.dashboard.present import options_of_copy
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.task import TaskDetail, new_task_id
+from firmq.shared.errors import KeyBelongsToAnother, RequestInProgress
+from firmq.shared.observability.tracing import current_traceparent
+from firmq.shared.submission.bodies import NewTaskBody, read_body
+from firmq.shared.submission.identity import identity
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import Submitter, refusal_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -142,5 +142,5 @@ def _read(task_id: str) -> TaskDetail:
     if found.summary.corrupt:
         abort(400, f"this task cannot be copied: {found.summary.corrupt}")
     if isinstance(found.data, PayloadReference) or len(json.dumps(found.data)) > LONGEST:
-        abort(400, "the data of this task is too large for a form: download it and use taskqueue submit TYPE @FILE")
+        abort(400, "the data of this task is too large for a form: download it and use firmq submit TYPE @FILE")
     return found

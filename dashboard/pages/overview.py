@@ -7,11 +7,11 @@ from typing import Any
 
 from flask import Blueprint
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.explain.charts import minute_marks
-from taskqueue.dashboard.explain.executors import SHOWN, busy, busy_types
-from taskqueue.dashboard.overview import Snapshot
-from taskqueue.shared.alerts.rules import alerts, by_cause, thresholds_of
+from firmq.dashboard.context import context, show
+from firmq.dashboard.explain.charts import minute_marks
+from firmq.dashboard.explain.executors import SHOWN, busy, busy_types
+from firmq.dashboard.overview import Snapshot
+from firmq.shared.alerts.rules import alerts, by_cause, thresholds_of
 
 blueprint = Blueprint("overview", __name__)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, request, url_for
 
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.filters import pause_of
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.filters import pause_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, current_app, redirect, request, url_for
 
-from taskqueue.dashboard import editing
-from taskqueue.dashboard.auth.security import needs
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, filled, options_of, read
-from taskqueue.dashboard.present import pretty
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, following, task_now, upcoming
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.errors import ScheduleChanged
-from taskqueue.shared.observability.tracing import current_traceparent
-from taskqueue.shared.stores.queues import TOO_MANY_QUEUES
-from taskqueue.shared.stores.schedules import StoredSchedule
-from taskqueue.shared.submission.bodies import read_body
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.schedule_body import ScheduleBody, schedule_of
+from firmq.dashboard import editing
+from firmq.dashboard.auth.security import needs
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, filled, options_of, read
+from firmq.dashboard.present import pretty
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.schedule import Missed, Overlap, Schedule, following, task_now, upcoming
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.errors import ScheduleChanged
+from firmq.shared.observability.tracing import current_traceparent
+from firmq.shared.stores.queues import TOO_MANY_QUEUES
+from firmq.shared.stores.schedules import StoredSchedule
+from firmq.shared.submission.bodies import read_body
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.schedule_body import ScheduleBody, schedule_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, abort, g, redirect, render_template, request, session
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from taskqueue.dashboard.auth.oidc import IdentityProvider, SignInFailed
-from taskqueue.dashboard.auth.security import safe_target
-from taskqueue.dashboard.context import context
+from firmq.dashboard.auth.oidc import IdentityProvider, SignInFailed
+from firmq.dashboard.auth.security import safe_target
+from firmq.dashboard.context import context
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, jsonify, request
 
-from taskqueue.dashboard.context import context
-from taskqueue.dashboard.suggestions import as_documents, fields_of, suggest
-from taskqueue.shared.domain.search import LONGEST
+from firmq.dashboard.context import context
+from firmq.dashboard.suggestions import as_documents, fields_of, suggest
+from firmq.shared.domain.search import LONGEST
 
 blueprint = Blueprint("suggestions", __name__)
 

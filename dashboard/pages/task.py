@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Response, request, url_for
 from werkzeug.exceptions import BadRequest
 
-from taskqueue.dashboard import editing
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.explain.graph import draw
-from taskqueue.dashboard.explain.status import RelatedTasks, explain
-from taskqueue.dashboard.explain.timeline import timeline
-from taskqueue.dashboard.forms import Field, Group, Mistakes, blamed, fields_of, filled, read
-from taskqueue.dashboard.present import as_command, options_of_copy, pretty, size
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
-from taskqueue.shared.domain.task import INTERNAL_TYPES, TaskDetail, TaskState
-from taskqueue.shared.errors import BatchNotFound
-from taskqueue.shared.stores.dependencies import Relations
-from taskqueue.shared.stores.tasks import Reading
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import check_signal
+from firmq.dashboard import editing
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.explain.graph import draw
+from firmq.dashboard.explain.status import RelatedTasks, explain
+from firmq.dashboard.explain.timeline import timeline
+from firmq.dashboard.forms import Field, Group, Mistakes, blamed, fields_of, filled, read
+from firmq.dashboard.present import as_command, options_of_copy, pretty, size
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.step import SIGNAL, Step, StepKind
+from firmq.shared.domain.task import INTERNAL_TYPES, TaskDetail, TaskState
+from firmq.shared.errors import BatchNotFound
+from firmq.shared.stores.dependencies import Relations
+from firmq.shared.stores.tasks import Reading
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import check_signal
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse

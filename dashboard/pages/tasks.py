@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, redirect, request, url_for
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.filters import FIELDS, given, read_filter
-from taskqueue.shared.domain.search import LONGEST
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.bulk_actions import Verb, takes
-from taskqueue.shared.stores.tasks import Filter
+from firmq.dashboard.context import context, show
+from firmq.dashboard.filters import FIELDS, given, read_filter
+from firmq.shared.domain.search import LONGEST
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.bulk_actions import Verb, takes
+from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

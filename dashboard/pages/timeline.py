@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, abort, request
 
-from taskqueue.dashboard.context import context, show
-from taskqueue.dashboard.filters import moment
-from taskqueue.shared.alerts.incident import Incident, as_markdown, check_range
+from firmq.dashboard.context import context, show
+from firmq.dashboard.filters import moment
+from firmq.shared.alerts.incident import Incident, as_markdown, check_range
 
 SHOWN = 90
 """Events of a page, the latest ones."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, request, url_for
 
-from taskqueue.dashboard.auth.security import needs, person
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.filters import pause_of
-from taskqueue.dashboard.present import pretty
-from taskqueue.dashboard.report import last_failures, read_wanted, report_values
-from taskqueue.shared.domain.task import TaskState, TaskSummary
-from taskqueue.shared.errors import HistoryUnavailable
-from taskqueue.shared.history import histogram
-from taskqueue.shared.stores.pauses import of_type
+from firmq.dashboard.auth.security import needs, person
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.filters import pause_of
+from firmq.dashboard.present import pretty
+from firmq.dashboard.report import last_failures, read_wanted, report_values
+from firmq.shared.domain.task import TaskState, TaskSummary
+from firmq.shared.errors import HistoryUnavailable
+from firmq.shared.history import histogram
+from firmq.shared.stores.pauses import of_type
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, abort, url_for
 
-from taskqueue.dashboard.auth.security import needs
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.dashboard.context import changed, context, show
-from taskqueue.dashboard.explain.charts import minute_marks
-from taskqueue.dashboard.overview import Snapshot
+from firmq.dashboard.auth.security import needs
+from firmq.dashboard.auth.users import Role
+from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.explain.charts import minute_marks
+from firmq.dashboard.overview import Snapshot
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

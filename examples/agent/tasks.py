@@ -7,7 +7,7 @@ import os
 
 import httpx
 
-from taskqueue import GiveUp, emit, gather, new_task, start_children, step, task
+from firmq import GiveUp, emit, gather, new_task, start_children, step, task
 
 MODEL = os.environ.get("MODEL_URL", "http://127.0.0.1:8199")
 TOOL = "SEARCH "

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from taskqueue import Client, new_task
+from firmq import Client, new_task
 
 
 def lead(url: str, name: str, orders: int, priority: str, stop_on_error: int | None) -> int:
@@ -29,7 +29,7 @@ def lead(url: str, name: str, orders: int, priority: str, stop_on_error: int | N
 def work(concurrency: int) -> None:
     """Becomes a worker with this example's handlers; SIGTERM and Ctrl-C let running tasks end."""
     own = {"TASK_MODULES": "examples.distributed_queue.tasks", "WORKER_EXECUTORS": str(concurrency)}
-    os.execve(sys.executable, [sys.executable, "-m", "taskqueue", "worker"], {**os.environ, **own})  # noqa: S606
+    os.execve(sys.executable, [sys.executable, "-m", "firmq", "worker"], {**os.environ, **own})  # noqa: S606
 
 
 def main() -> int:

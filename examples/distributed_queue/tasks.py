@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskqueue import GiveUp, current_task, report_progress, task
+from firmq import GiveUp, current_task, report_progress, task
 
 Order = dict[str, object]
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from taskqueue import SignalTimeout, step, task, wait_for
+from firmq import SignalTimeout, step, task, wait_for
 
 MAILBOX = Path(os.environ.get("EXPENSE_MAILBOX", "expenses.mailbox"))
 """Stands for a mail server: a line for each mail, and for each payment."""

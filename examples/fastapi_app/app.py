@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from examples.fastapi_app.demo_carriers import carriers
 from examples.fastapi_app.tasks import Parcel, ask_carriers
-from taskqueue import NotFound, Task, TaskDetail, Unavailable, Unreachable
-from taskqueue.fastapi import Queue, lifespan
+from firmq import NotFound, Task, TaskDetail, Unavailable, Unreachable
+from firmq.fastapi import Queue, lifespan
 
 app = FastAPI(title="Shipping quotes", lifespan=lifespan)
 app.include_router(carriers)

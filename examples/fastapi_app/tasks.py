@@ -8,7 +8,7 @@ import os
 import httpx
 from pydantic import BaseModel, Field
 
-from taskqueue import progress, task
+from firmq import progress, task
 
 CARRIERS = ("express", "parcel", "bicycle")
 CARRIER_URL = os.environ.get("CARRIER_URL", "http://localhost:9000/demo-carriers")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Flask
 
-from taskqueue.flask import TaskQueue
+from firmq.flask import Firmq
 
-queue = TaskQueue()
+queue = Firmq()
 
 
 def create_app() -> Flask:

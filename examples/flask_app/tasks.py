@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import current_app
 
-from taskqueue import report_progress, task
+from firmq import report_progress, task
 
 
 @task("analyse-text", timeout=60, max_retries=2)

@@ -7,7 +7,7 @@ from werkzeug.wrappers import Response
 
 from examples.flask_app import queue
 from examples.flask_app.tasks import analyse_text
-from taskqueue import NotFound, Unavailable, Unreachable
+from firmq import NotFound, Unavailable, Unreachable
 
 pages = Blueprint("pages", __name__)
 

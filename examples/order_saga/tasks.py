@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from examples.order_saga import shop
-from taskqueue import SignalTimeout, StepFailed, sleep, stable_id, step, task, wait_for
+from firmq import SignalTimeout, StepFailed, sleep, stable_id, step, task, wait_for
 
 APPROVAL_ABOVE = 1000
 APPROVAL_DAYS = 7

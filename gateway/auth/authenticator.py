@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 
 from flask import g, request
 
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.parts import CALLER
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
-from taskqueue.shared.stores.personal_keys import PersonalKeys, is_personal
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import Submitter
+from firmq.gateway.http import errors
+from firmq.gateway.http.parts import CALLER
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
+from firmq.shared.stores.personal_keys import PersonalKeys, is_personal
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import Submitter
 
 if TYPE_CHECKING:
-    from taskqueue.gateway.circuit_breaker import CircuitBreaker
-    from taskqueue.gateway.metrics import Metrics
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.gateway.circuit_breaker import CircuitBreaker
+    from firmq.gateway.metrics import Metrics
+    from firmq.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ KEPT_SECONDS = 1.0
 """Seconds after which unused tokens expire, so that no client accumulates more than its rate."""
 ANYBODY = "the REST API"
 """Actor in the audit record when no API keys are configured."""
-CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Task Queue"'}
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="Firmq"'}
 
 
 class TokenCache:

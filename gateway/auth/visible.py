@@ -7,9 +7,9 @@ from typing import Any
 
 from flask import g, has_request_context
 
-from taskqueue.gateway.http import errors
-from taskqueue.shared.domain.redaction import HIDDEN, Redaction
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.http import errors
+from firmq.shared.domain.redaction import HIDDEN, Redaction
+from firmq.shared.submission.refusals import Refusal
 
 
 def visible(value: Any) -> Any:

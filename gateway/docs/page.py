@@ -15,7 +15,7 @@ def render(document: dict[str, Any]) -> str:
     """Returns the page: operations by tag, then every schema."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["kind"] = kind
-    template = environment.from_string((files("taskqueue.gateway.docs") / "page.html").read_text("utf-8"))
+    template = environment.from_string((files("firmq.gateway.docs") / "page.html").read_text("utf-8"))
     tags = _by_tag(document)
     keys = any(_scope(operation["security"]) for each in document["paths"].values() for operation in each.values())
     return template.render(info=document["info"], tags=tags, keys=keys, schemas=document["components"]["schemas"])

@@ -19,10 +19,10 @@ from itertools import chain
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
-from taskqueue.gateway.http import errors
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.http import errors
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from taskqueue.gateway.events.broadcaster import NewEvents
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.stores.output import START, OutputEntry, OutputPage, parse_entry_id
+from firmq.gateway.events.broadcaster import NewEvents
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.stores.output import START, OutputEntry, OutputPage, parse_entry_id
 
 _END = ".end"
 """Follows the id of the last chunk in the id of the event `end`."""

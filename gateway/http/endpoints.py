@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from flask import Response, g, request
 from pydantic import BaseModel, ValidationError
 
-from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.parts import AUDITED, PART
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.redis.connections import note_what_is_sent
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.idempotency import Request
-from taskqueue.shared.submission import refusals, validation_messages
-from taskqueue.shared.submission.bodies import read_body
-from taskqueue.shared.submission.identity import identity
-from taskqueue.shared.submission.refusals import Kind, Refusal
+from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http import errors
+from firmq.gateway.http.parts import AUDITED, PART
+from firmq.shared.domain import strict_json
+from firmq.shared.redis.connections import note_what_is_sent
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.idempotency import Request
+from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission.bodies import read_body
+from firmq.shared.submission.identity import identity
+from firmq.shared.submission.refusals import Kind, Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from taskqueue.gateway.auth.authenticator import Authenticator
-    from taskqueue.gateway.circuit_breaker import CircuitBreaker
-    from taskqueue.shared.stores.audit import Audit
+    from firmq.gateway.auth.authenticator import Authenticator
+    from firmq.gateway.circuit_breaker import CircuitBreaker
+    from firmq.shared.stores.audit import Audit
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from flask import Response, current_app, g, has_request_context, request
 from redis.exceptions import ResponseError
 from werkzeug.exceptions import HTTPException
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.errors import BatchBusy, BatchNotFound, LockChanged, ScheduleNotFound, TooManyAtOnce
-from taskqueue.shared.redis.connections import anything_sent
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Kind, Refusal
+from firmq.shared.domain import strict_json
+from firmq.shared.errors import BatchBusy, BatchNotFound, LockChanged, ScheduleNotFound, TooManyAtOnce
+from firmq.shared.redis.connections import anything_sent
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Kind, Refusal
 
 log = logging.getLogger(__name__)
 

@@ -13,20 +13,20 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 
-from taskqueue.gateway.http.errors import FOREIGN
-from taskqueue.gateway.http.parts import PART
-from taskqueue.shared.domain.traceparent import checked, trace_id
-from taskqueue.shared.http.bind import answers_to, is_loopback
-from taskqueue.shared.observability.tracing import log_fields
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.http.errors import FOREIGN
+from firmq.gateway.http.parts import PART
+from firmq.shared.domain.traceparent import checked, trace_id
+from firmq.shared.http.bind import answers_to, is_loopback
+from firmq.shared.observability.tracing import log_fields
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
 
-    from taskqueue.gateway.metrics import Metrics
-    from taskqueue.shared.config.settings import Settings
+    from firmq.gateway.metrics import Metrics
+    from firmq.shared.config.settings import Settings
 
-log = logging.getLogger("taskqueue.gateway.access")
+log = logging.getLogger("firmq.gateway.access")
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HEADERS = (

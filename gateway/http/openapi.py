@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import JSON, NAME_IN_PATH, Answer, Endpoint
-from taskqueue.shared.domain.task import TASK_ID
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Kind
+from firmq.gateway import schemas
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import JSON, NAME_IN_PATH, Answer, Endpoint
+from firmq.shared.domain.task import TASK_ID
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Kind
 
 Document = dict[str, Any]
 Declared = Sequence[tuple[Endpoint, str]]
@@ -76,7 +76,7 @@ def document(declared: Declared, version: str, keys: bool) -> Document:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Task Queue",
+            "title": "Firmq",
             "version": version,
             "description": "Submit tasks as JSON. A task runs at least once, is retried on failure, and ends "
             "completed, failed (a dead letter), cancelled or expired.",

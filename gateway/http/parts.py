@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from taskqueue.shared.domain.partition import split
+from firmq.shared.domain.partition import split
 
-PART = "taskqueue.part"
+PART = "firmq.part"
 """0 or absent, or the place among the partitions that the request is sent to: it is logged and audited by the
 first of them only."""
-CALLER = "taskqueue.caller"
+CALLER = "firmq.caller"
 """The `ApiKey` of a request that the router has let in and counted, or None without one; or why it is refused."""
-AUDITED = "taskqueue.audited"
+AUDITED = "firmq.audited"
 """Whether this part of a request is audited, where that does not follow from `PART`."""
-POSITIONS = "taskqueue.positions"
+POSITIONS = "firmq.positions"
 """A list that gets the cursor behind each item of the page."""
-BULK_PART = "taskqueue.bulk_part"
+BULK_PART = "firmq.bulk_part"
 """The `BulkPart` of a bulk action that begins in several partitions."""
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from waitress.channel import ClientDisconnected
 from waitress.task import ErrorTask
 
-from taskqueue.gateway.events.broadcaster import Stream
-from taskqueue.gateway.http import errors
-from taskqueue.shared.http import server
+from firmq.gateway.events.broadcaster import Stream
+from firmq.gateway.http import errors
+from firmq.shared.http import server
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Task(server.Task):
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
-        environ["taskqueue.hold"] = self._hold
+        environ["firmq.hold"] = self._hold
         return environ
 
     def _hold(self, events: Stream) -> None:

@@ -9,16 +9,16 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.gateway.http.parts import AUDITED, BULK_PART, PART, BulkPart
-from taskqueue.gateway.partitions import merging
-from taskqueue.shared.domain.partition import mark_of_partition, not_answering, sibling
-from taskqueue.shared.stores.bulk_actions import MOST_SELECTED
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.http.parts import AUDITED, BULK_PART, PART, BulkPart
+from firmq.gateway.partitions import merging
+from firmq.shared.domain.partition import mark_of_partition, not_answering, sibling
+from firmq.shared.stores.bulk_actions import MOST_SELECTED
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
-    from taskqueue.gateway.partitions.members import Answer, Environ, Member
-    from taskqueue.gateway.partitions.router import Call, Router
+    from firmq.gateway.partitions.members import Answer, Environ, Member
+    from firmq.gateway.partitions.router import Call, Router
 
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _PREVIEWED = ("action", "filter", "task_ids", "to", "patch")

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from flask import g, request
 from redis.exceptions import RedisError
 
-from taskqueue.gateway.http.parts import CALLER
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect, keys_of
-from taskqueue.shared.redis.schema_version import is_draining
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.remote_parents import RemoteParents
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.http.parts import CALLER
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import connect, keys_of
+from firmq.shared.redis.schema_version import is_draining
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.remote_parents import RemoteParents
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from flask import Flask
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from taskqueue.shared.domain.merged_pages import Part, merge_pages, order
-from taskqueue.shared.domain.partition import sibling
+from firmq.shared.domain.merged_pages import Part, merge_pages, order
+from firmq.shared.domain.partition import sibling
 
 Document: TypeAlias = dict[str, Any]
 Parts: TypeAlias = Mapping[int, Document]

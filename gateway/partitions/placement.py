@@ -10,13 +10,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.partition import preferred
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.placement import introduce, key_name, parents_in, unique_name
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.shared.domain.partition import preferred
+from firmq.shared.submission import refusals
+from firmq.shared.submission.placement import introduce, key_name, parents_in, unique_name
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
-    from taskqueue.gateway.partitions.members import Member
+    from firmq.gateway.partitions.members import Member
 
 
 class Placement:

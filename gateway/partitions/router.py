@@ -18,25 +18,25 @@ from urllib.parse import parse_qs, urlencode
 
 from redis.exceptions import RedisError
 
-from taskqueue.gateway.events.output import entry_order
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import NAME_IN_PATH
-from taskqueue.gateway.http.parts import PART, POSITIONS
-from taskqueue.gateway.partitions import bulk, merging
-from taskqueue.gateway.partitions.members import Answer, Environ, Member, Members
-from taskqueue.gateway.partitions.placement import Placement
-from taskqueue.gateway.routes.tasks import bad_cursor
-from taskqueue.gateway.schemas.values import PageQuery
-from taskqueue.shared.domain.merged_pages import order, order_of_name, read_cursor
-from taskqueue.shared.domain.partition import not_answering, partition_of_id, preferred
-from taskqueue.shared.domain.task import TASK_ID
-from taskqueue.shared.errors import NotPlaced, StoreUnavailable
-from taskqueue.shared.redis.partition_lookup import locate_all
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.name_search import NameSearch
-from taskqueue.shared.submission.outbox import MOST_ROWS
-from taskqueue.shared.submission.placement import unique_name
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.events.output import entry_order
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import NAME_IN_PATH
+from firmq.gateway.http.parts import PART, POSITIONS
+from firmq.gateway.partitions import bulk, merging
+from firmq.gateway.partitions.members import Answer, Environ, Member, Members
+from firmq.gateway.partitions.placement import Placement
+from firmq.gateway.routes.tasks import bad_cursor
+from firmq.gateway.schemas.values import PageQuery
+from firmq.shared.domain.merged_pages import order, order_of_name, read_cursor
+from firmq.shared.domain.partition import not_answering, partition_of_id, preferred
+from firmq.shared.domain.task import TASK_ID
+from firmq.shared.errors import NotPlaced, StoreUnavailable
+from firmq.shared.redis.partition_lookup import locate_all
+from firmq.shared.submission import refusals
+from firmq.shared.submission.name_search import NameSearch
+from firmq.shared.submission.outbox import MOST_ROWS
+from firmq.shared.submission.placement import unique_name
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse

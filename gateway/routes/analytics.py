@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway import present, schemas
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
-    from taskqueue.shared.history.reading import History
+    from firmq.shared.history.reading import History
 
 
 class AnalyticsRoutes:
@@ -32,7 +32,7 @@ class AnalyticsRoutes:
         """Counts ended tasks over a range, with wait and run times and causes of failure, beside the range before."""
         if self.history is None:
             raise Refusal(refusals.NOT_FOUND, "this system has no history, and so no statistics: set HISTORY_URL")
-        from taskqueue.shared.history.analytics import Wanted, read_report  # SQLAlchemy is slow to import
+        from firmq.shared.history.analytics import Wanted, read_report  # SQLAlchemy is slow to import
 
         until = int(query.until.timestamp() if query.until else time.time())
         wanted = Wanted(range=query.range, until=until, type=query.type, queue=query.queue, version=query.app_version)

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from pydantic import Field
 
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.routes.tasks import bad_cursor, note_positions
-from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, View
-from taskqueue.shared.domain.csv_lines import MEDIA_TYPE as CSV
-from taskqueue.shared.stores.audit import Audit, AuditEntry, AuditFilter, as_csv, as_json_lines
-from taskqueue.shared.submission.values import Instant
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.routes.tasks import bad_cursor, note_positions
+from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, View
+from firmq.shared.domain.csv_lines import MEDIA_TYPE as CSV
+from firmq.shared.stores.audit import Audit, AuditEntry, AuditFilter, as_csv, as_json_lines
+from firmq.shared.submission.values import Instant
 
 JSON_LINES = "application/x-ndjson"
 _CURSOR = re.compile("[0-9]{1,19}-[0-9]{1,19}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.routes.tasks import bad_cursor, note_positions
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.submission import refusals
+from firmq.gateway import present, schemas
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.routes.tasks import bad_cursor, note_positions
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.batches import Batches
+from firmq.shared.submission import refusals
 
 
 class BatchRoutes:

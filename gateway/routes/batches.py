@@ -9,11 +9,11 @@ from typing import Any
 
 from flask import g
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import demand_scope, has_scope
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
-from taskqueue.gateway.tasks.batch_planner import (
+from firmq.gateway import present, schemas
+from firmq.gateway.auth.authenticator import demand_scope, has_scope
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
+from firmq.gateway.tasks.batch_planner import (
     BatchPlanner,
     Identity,
     Item,
@@ -23,16 +23,16 @@ from taskqueue.gateway.tasks.batch_planner import (
     plan,
     problem,
 )
-from taskqueue.gateway.tasks.earlier_tasks import EarlierTaskReader
-from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.errors import BatchNotFound, PayloadUnavailable, StoreUnavailable
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
-from taskqueue.shared.stores.queues import CHUNK
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.placement import parents_in
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.tasks.earlier_tasks import EarlierTaskReader
+from firmq.shared.domain.task import NewTask
+from firmq.shared.errors import BatchNotFound, PayloadUnavailable, StoreUnavailable
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
+from firmq.shared.stores.queues import CHUNK
+from firmq.shared.submission import refusals
+from firmq.shared.submission.placement import parents_in
+from firmq.shared.submission.refusals import Refusal
 
 _REDIS_AWAY = {refusals.STORE.type, refusals.STORE_REFUSED.type}
 _FOR_NOW = {refusals.QUEUE_FULL.type, refusals.TOO_MANY_QUEUES.type, refusals.NOT_UNIQUE.type}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.auth.visible import demand_visible, is_visible
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.shared.domain.csv_lines import MEDIA_TYPE
-from taskqueue.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
-from taskqueue.shared.submission import refusals
+from firmq.gateway import schemas
+from firmq.gateway.auth.visible import demand_visible, is_visible
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.shared.domain.csv_lines import MEDIA_TYPE
+from firmq.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
+from firmq.shared.submission import refusals
 
 
 class BreakdownRoutes:

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 from flask import request
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import actor, demand_scope
-from taskqueue.gateway.auth.visible import demand_no_placeholder, visible
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.parts import BULK_PART, BulkPart
-from taskqueue.gateway.routes.queue_names import demand_queue
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.amending import Amendments, Change, misfit
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway import present, schemas
+from firmq.gateway.auth.authenticator import actor, demand_scope
+from firmq.gateway.auth.visible import demand_no_placeholder, visible
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import BULK_PART, BulkPart
+from firmq.gateway.routes.queue_names import demand_queue
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.submission import refusals
+from firmq.shared.submission.amending import Amendments, Change, misfit
+from firmq.shared.submission.refusals import Refusal
 
 SAMPLE = 20
 """Tasks that a preview shows."""

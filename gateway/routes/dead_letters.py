@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.routes.tasks import task_list
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.submission import refusals
+from firmq.gateway import schemas
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.routes.tasks import task_list
+from firmq.shared.domain.task import TaskState
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.submission import refusals
 
 PROBLEMS = (refusals.NOT_FOUND, refusals.CONFLICT)
 

@@ -9,12 +9,12 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from taskqueue.gateway.docs import page
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
-from taskqueue.gateway.http.errors import KINDS
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.docs import page
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
+from firmq.gateway.http.errors import KINDS
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 _ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
 _POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -72,12 +72,12 @@ class Documentation:
         """Returns the style sheet and the script of the documentation page."""
         if name not in _ASSETS:
             raise Refusal(errors.NO_SUCH_PATH, f"no such file: use {' or '.join(_ASSETS)}")
-        return Reply(content=(files("taskqueue.gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
+        return Reply(content=(files("firmq.gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
 
     @_open("/favicon.ico", "The icon.", "*/*")
     def favicon(self) -> Reply:
         """Returns the icon that browsers request by default."""
-        return Reply(content=(files("taskqueue.gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
+        return Reply(content=(files("firmq.gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
     @_open("/problems", "All kinds of problem.")
     def problems(self) -> Reply:

@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterator
 
 from flask import g, request
 
-from taskqueue.gateway import present
-from taskqueue.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
-from taskqueue.gateway.events.output import OutputObservation, last_chunk
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.schemas.batches import BatchView
-from taskqueue.gateway.schemas.tasks import TaskView
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.task import TaskSummary
-from taskqueue.shared.errors import BatchNotFound, TaskNotFound
-from taskqueue.shared.stores.batches import Batch, Batches
-from taskqueue.shared.stores.output import Outputs
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission import refusals
+from firmq.gateway import present
+from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
+from firmq.gateway.events.output import OutputObservation, last_chunk
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.schemas.batches import BatchView
+from firmq.gateway.schemas.tasks import TaskView
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.task import TaskSummary
+from firmq.shared.errors import BatchNotFound, TaskNotFound
+from firmq.shared.stores.batches import Batch, Batches
+from firmq.shared.stores.output import Outputs
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission import refusals
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),
@@ -132,7 +132,7 @@ class EventRoutes:
             raise missing(id=subject[1]) from None
         if stream is None:
             return Reply(content=first, status=200 if first else 204, media_type=MEDIA_TYPE)
-        hold = request.environ.get("taskqueue.hold")
+        hold = request.environ.get("firmq.hold")
         if hold is not None:
             hold(stream)
             return Reply(content=iter([first]), media_type=MEDIA_TYPE, headers=UNBUFFERED)

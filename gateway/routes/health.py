@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.circuit_breaker import CircuitBreaker
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.readiness import Readiness
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor import Level, examine, worst
-from taskqueue.shared.doctor.findings import Finding
-from taskqueue.shared.doctor.store import check_risks
-from taskqueue.shared.doctor.system import check_capacity, check_housekeeping, check_queues, check_relay
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis import startup_check
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.stores.queues import QueueInfo, Queues
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway import schemas
+from firmq.gateway.circuit_breaker import CircuitBreaker
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.readiness import Readiness
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor import Level, examine, worst
+from firmq.shared.doctor.findings import Finding
+from firmq.shared.doctor.store import check_risks
+from firmq.shared.doctor.system import check_capacity, check_housekeeping, check_queues, check_relay
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis import startup_check
+from firmq.shared.redis.client import translated
+from firmq.shared.stores.queues import QueueInfo, Queues
+from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 ALIVE = {"status": "ok"}
 STOPPING = ("redis role", "eviction")
@@ -140,7 +140,7 @@ class HealthRoutes:
         ]
         alive = len(register.live) + len(register.unreadable)
         if not alive:
-            notes.append("no worker is alive: tasks are accepted but not run; start one with taskqueue worker")
+            notes.append("no worker is alive: tasks are accepted but not run; start one with firmq worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three

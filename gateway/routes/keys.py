@@ -1,4 +1,4 @@
-"""Endpoint that lists API keys. Keys are created and revoked in settings (`taskqueue keys`)."""
+"""Endpoint that lists API keys. Keys are created and revoked in settings (`firmq keys`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import Field
 from redis import Redis
 
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.schemas.values import NextCursor, View
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.redis.client import keys_of, translated
-from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.schemas.values import NextCursor, View
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.redis.client import keys_of, translated
+from firmq.shared.stores.api_keys import ApiKey, Keyring, Scope
 
 
 class KeyView(View):

@@ -7,15 +7,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.schemas.values import NextCursor, View
-from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.limits import Limits, LimitState
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.values import Body
+from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.schemas.values import NextCursor, View
+from firmq.shared.domain.limit import read_limit
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.limits import Limits, LimitState
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.values import Body
 
 
 class LimitBody(Body):

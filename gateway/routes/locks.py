@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.schemas.values import NextCursor, View
-from taskqueue.shared.redis.keys import Keys
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.locks import LEADER, LockAdmin, LockInfo
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.values import Body
+from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.schemas.values import NextCursor, View
+from firmq.shared.redis.keys import Keys
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.locks import LEADER, LockAdmin, LockInfo
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.values import Body
 
 
 class LockView(View):

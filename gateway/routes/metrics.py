@@ -5,12 +5,12 @@ from __future__ import annotations
 from flask import request
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.metrics_federation import MetricsFederation
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway import schemas
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.metrics import Metrics
+from firmq.gateway.metrics_federation import MetricsFederation
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 
 class MetricsRoutes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.auth.authenticator import submitter
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.outbox import OutboxReceiver
+from firmq.gateway import schemas
+from firmq.gateway.auth.authenticator import submitter
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.metrics import Metrics
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.submission import refusals
+from firmq.shared.submission.outbox import OutboxReceiver
 
 
 class OutboxRoutes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from taskqueue.shared.submission import refusals
+from firmq.shared.submission import refusals
 
 
 def demand_queue(name: str, field: str, queues: Container[str]) -> None:

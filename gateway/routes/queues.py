@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import actor
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.routes.bulk_actions import STARTED, begin
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.pauses import Pauses
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.submission import refusals, validation_messages
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway import present, schemas
+from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.routes.bulk_actions import STARTED, begin
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.pauses import Pauses
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission.refusals import Refusal
 
 
 class QueueRoutes:

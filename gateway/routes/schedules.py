@@ -10,25 +10,25 @@ from typing import Any, Literal
 from flask import g
 from pydantic import Field
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.visible import demand_no_placeholder, visible
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.routes.tasks import note_positions
-from taskqueue.gateway.schemas.values import View
-from taskqueue.shared.domain.queue_selection import DEFAULT
-from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, task_now, upcoming
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, new_task_id
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.schedules import ScheduleStore, StoredSchedule
-from taskqueue.shared.stores.tasks import encode_cursor
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.schedule_body import ScheduleBody, schedule_of
-from taskqueue.shared.submission.task_factory import refusal_of
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.gateway import present, schemas
+from firmq.gateway.auth.visible import demand_no_placeholder, visible
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.metrics import Metrics
+from firmq.gateway.routes.tasks import note_positions
+from firmq.gateway.schemas.values import View
+from firmq.shared.domain.queue_selection import DEFAULT
+from firmq.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, task_now, upcoming
+from firmq.shared.domain.task import WEBHOOK_TYPE, new_task_id
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.schedules import ScheduleStore, StoredSchedule
+from firmq.shared.stores.tasks import encode_cursor
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.schedule_body import ScheduleBody, schedule_of
+from firmq.shared.submission.task_factory import refusal_of
+from firmq.shared.submission.type_cache import TypeCache
 
 SHOWN = 5
 """Number of upcoming due times shown with a schedule."""

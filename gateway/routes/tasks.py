@@ -11,26 +11,26 @@ from typing import Any
 
 from flask import g, request
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.auth.authenticator import actor, has_scope, submitter
-from taskqueue.gateway.auth.visible import demand_no_placeholder
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.http.parts import POSITIONS
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.routes.queue_names import demand_queue
-from taskqueue.shared.domain import strict_json, task_data
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.domain.task import NewTask, TaskState
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.queues import Queues, Submitted
-from taskqueue.shared.stores.tasks import Page, Records
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
-from taskqueue.shared.submission.type_cache import TypeCache, check_signal
+from firmq.gateway import present, schemas
+from firmq.gateway.auth.authenticator import actor, has_scope, submitter
+from firmq.gateway.auth.visible import demand_no_placeholder
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import POSITIONS
+from firmq.gateway.metrics import Metrics
+from firmq.gateway.routes.queue_names import demand_queue
+from firmq.shared.domain import strict_json, task_data
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.task import NewTask, TaskState
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.idempotency import Idempotency, Request
+from firmq.shared.stores.queues import Queues, Submitted
+from firmq.shared.stores.tasks import Page, Records
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import TaskFactory, refusal_of
+from firmq.shared.submission.type_cache import TypeCache, check_signal
 
 WAIT_STEP = 1.0
 

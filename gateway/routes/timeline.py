@@ -6,12 +6,12 @@ from datetime import datetime
 
 from pydantic import Field
 
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.schemas.values import Query, View
-from taskqueue.shared.alerts.incident import LONGEST, MOST, Incident, Incidents, as_markdown, check_range
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.values import Instant
+from firmq.gateway.http import errors
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.schemas.values import Query, View
+from firmq.shared.alerts.incident import LONGEST, MOST, Incident, Incidents, as_markdown, check_range
+from firmq.shared.submission import refusals
+from firmq.shared.submission.values import Instant
 
 MARKDOWN = "text/markdown; charset=utf-8"
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from taskqueue.gateway.routes.queues import pause
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.pauses import Pauses, of_type
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.gateway import present, schemas
+from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.routes.queues import pause
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.pauses import Pauses, of_type
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import TypeCache
 
 _SHOWN = {200: Answer(description="The task type.", model=schemas.TypeView)}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.gateway.schemas.values import View
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.waiting import Reason, explain_waiting
-from taskqueue.shared.stores.workers import Workers
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.schemas.values import View
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.waiting import Reason, explain_waiting
+from firmq.shared.stores.workers import Workers
 
 
 class WaitingReasonView(View):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taskqueue.gateway import present, schemas
-from taskqueue.gateway.http.endpoints import Answer, Reply, endpoint
-from taskqueue.shared.stores.workers import Workers
+from firmq.gateway import present, schemas
+from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.shared.stores.workers import Workers
 
 
 class WorkerRoutes:

@@ -4,15 +4,15 @@ There is one module per resource. Import the package and write `schemas.NAME` to
 """
 
 # ruff: noqa: F403  # every name of the files below is one of the package
-from taskqueue.gateway.schemas.analytics import *
-from taskqueue.gateway.schemas.batches import *
-from taskqueue.gateway.schemas.breakdown import *
-from taskqueue.gateway.schemas.bulk_actions import *
-from taskqueue.gateway.schemas.filters import *
-from taskqueue.gateway.schemas.outbox import *
-from taskqueue.gateway.schemas.problems import *
-from taskqueue.gateway.schemas.system import *
-from taskqueue.gateway.schemas.tasks import *
-from taskqueue.gateway.schemas.values import *
-from taskqueue.shared.submission.bodies import *
-from taskqueue.shared.submission.values import *
+from firmq.gateway.schemas.analytics import *
+from firmq.gateway.schemas.batches import *
+from firmq.gateway.schemas.breakdown import *
+from firmq.gateway.schemas.bulk_actions import *
+from firmq.gateway.schemas.filters import *
+from firmq.gateway.schemas.outbox import *
+from firmq.gateway.schemas.problems import *
+from firmq.gateway.schemas.system import *
+from firmq.gateway.schemas.tasks import *
+from firmq.gateway.schemas.values import *
+from firmq.shared.submission.bodies import *
+from firmq.shared.submission.values import *

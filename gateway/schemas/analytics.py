@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from taskqueue.gateway.schemas.values import Query, View
-from taskqueue.shared.submission.values import AnyQueueName, Instant
+from firmq.gateway.schemas.values import Query, View
+from firmq.shared.submission.values import AnyQueueName, Instant
 
 
 class AnalyticsQuery(Query):

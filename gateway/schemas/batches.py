@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from taskqueue.gateway.schemas.bulk_actions import BulkFilter, StatusWord
-from taskqueue.gateway.schemas.tasks import TaskView
-from taskqueue.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
-from taskqueue.shared.domain.task import Conflict, TaskState
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.submission.bodies import NewTaskBody
-from taskqueue.shared.submission.values import Body
+from firmq.gateway.schemas.bulk_actions import BulkFilter, StatusWord
+from firmq.gateway.schemas.tasks import TaskView
+from firmq.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
+from firmq.shared.domain.task import Conflict, TaskState
+from firmq.shared.stores.selection import Source
+from firmq.shared.submission.bodies import NewTaskBody
+from firmq.shared.submission.values import Body
 
 
 class BatchItemBody(NewTaskBody):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from taskqueue.gateway.schemas.filters import TaskFilter
-from taskqueue.gateway.schemas.values import Query, View
-from taskqueue.shared.stores.selection import Source
+from firmq.gateway.schemas.filters import TaskFilter
+from firmq.gateway.schemas.values import Query, View
+from firmq.shared.stores.selection import Source
 
 TOP = 100
 

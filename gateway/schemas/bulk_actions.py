@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from taskqueue.gateway.schemas.filters import TaskFilter
-from taskqueue.gateway.schemas.tasks import TaskView
-from taskqueue.gateway.schemas.values import View
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, SUCCESS, Verb
-from taskqueue.shared.submission.values import Body, QueueName, TaskId, one_of
+from firmq.gateway.schemas.filters import TaskFilter
+from firmq.gateway.schemas.tasks import TaskView
+from firmq.gateway.schemas.values import View
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, SUCCESS, Verb
+from firmq.shared.submission.values import Body, QueueName, TaskId, one_of
 
 USUAL_RATE = 100
 VerbWord = Annotated[str, AfterValidator(one_of(Verb)), WithJsonSchema({"enum": [each.value for each in Verb]})]

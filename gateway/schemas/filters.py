@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
-from taskqueue.gateway.auth.visible import demand_visible
-from taskqueue.shared.domain.search import LONGEST, parse_data
-from taskqueue.shared.domain.step import SIGNAL_NAME
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
-from taskqueue.shared.stores.tasks import Filter, filter_of
-from taskqueue.shared.submission.values import AnyQueueName, Instant
+from firmq.gateway.auth.visible import demand_visible
+from firmq.shared.domain.search import LONGEST, parse_data
+from firmq.shared.domain.step import SIGNAL_NAME
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.stores.tasks import Filter, filter_of
+from firmq.shared.submission.values import AnyQueueName, Instant
 
 _AGE = 100 * 365 * 86_400
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from taskqueue.gateway.schemas.batches import BatchItem
-from taskqueue.gateway.schemas.values import View
-from taskqueue.shared.submission.outbox import MOST_ROWS, RowId
-from taskqueue.shared.submission.values import Body
+from firmq.gateway.schemas.batches import BatchItem
+from firmq.gateway.schemas.values import View
+from firmq.shared.submission.outbox import MOST_ROWS, RowId
+from firmq.shared.submission.values import Body
 
 
 class OutboxBody(Body):

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from taskqueue.gateway.schemas.values import NextCursor, Query, View
-from taskqueue.shared.stores.bulk_actions import MOST_RATE
-from taskqueue.shared.submission.values import Body, Instant
+from firmq.gateway.schemas.values import NextCursor, Query, View
+from firmq.shared.stores.bulk_actions import MOST_RATE
+from firmq.shared.submission.values import Body, Instant
 
 
 class MetricsQuery(Query):

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from taskqueue.gateway.schemas.filters import TaskFilter
-from taskqueue.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
-from taskqueue.shared.domain.step import StepKind
-from taskqueue.shared.domain.task import On, OnParentFailure, Outcome, TaskState
-from taskqueue.shared.domain.task_fields import Score
-from taskqueue.shared.submission.values import Body, Delay, Instant, Priority, QueueName
+from firmq.gateway.schemas.filters import TaskFilter
+from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
+from firmq.shared.domain.step import StepKind
+from firmq.shared.domain.task import On, OnParentFailure, Outcome, TaskState
+from firmq.shared.domain.task_fields import Score
+from firmq.shared.submission.values import Body, Delay, Instant, Priority, QueueName
 
 
 class TaskAccepted(SparseView):

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taskqueue.gateway.auth.authenticator import submitter
-from taskqueue.gateway.metrics import Metrics
-from taskqueue.gateway.ordering import circles, in_order
-from taskqueue.gateway.schemas.batches import BatchItemBody, BatchTermsBody
-from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
-from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.idempotency import task_id
-from taskqueue.shared.stores.queues import Queues, Submitted
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import TaskFactory, refusal_of
+from firmq.gateway.auth.authenticator import submitter
+from firmq.gateway.metrics import Metrics
+from firmq.gateway.ordering import circles, in_order
+from firmq.gateway.schemas.batches import BatchItemBody, BatchTermsBody
+from firmq.shared.domain.partition import mark_of_partition, partition_of_id
+from firmq.shared.domain.task import BatchPlace, NewTask, TaskState
+from firmq.shared.failpoints import failpoint
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.idempotency import task_id
+from firmq.shared.stores.queues import Queues, Submitted
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import TaskFactory, refusal_of
 
 Item = dict[str, Any]
 """The response for one task."""

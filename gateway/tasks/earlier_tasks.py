@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from taskqueue.gateway.auth.visible import visible
-from taskqueue.gateway.http import errors
-from taskqueue.gateway.schemas.batches import EarlierTasks
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.idempotency import Begun, Idempotency
-from taskqueue.shared.stores.selection import Room, Selection
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.auth.visible import visible
+from firmq.gateway.http import errors
+from firmq.gateway.schemas.batches import EarlierTasks
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.idempotency import Begun, Idempotency
+from firmq.shared.stores.selection import Room, Selection
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 MOST = 10_000
 MOST_BYTES = 64 * 1024 * 1024

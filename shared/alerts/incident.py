@@ -14,19 +14,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from taskqueue.shared.alerts.store import LOGGED, AlertStore
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.audit import KEPT as AUDIT_KEPT
-from taskqueue.shared.stores.audit import Audit, AuditEntry, AuditFilter
-from taskqueue.shared.stores.bulk_actions import KEPT as BULKS_KEPT
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Verb
-from taskqueue.shared.stores.deploys import Deploys
-from taskqueue.shared.stores.failure_groups import FailureGroups
-from taskqueue.shared.stores.workers import LOST_KEPT, LOST_MOST, Workers
+from firmq.shared.alerts.store import LOGGED, AlertStore
+from firmq.shared.domain.clock import instant
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.audit import KEPT as AUDIT_KEPT
+from firmq.shared.stores.audit import Audit, AuditEntry, AuditFilter
+from firmq.shared.stores.bulk_actions import KEPT as BULKS_KEPT
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Verb
+from firmq.shared.stores.deploys import Deploys
+from firmq.shared.stores.failure_groups import FailureGroups
+from firmq.shared.stores.workers import LOST_KEPT, LOST_MOST, Workers
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 MOST = 200
 """Events of a timeline, the latest ones."""

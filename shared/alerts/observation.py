@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.redis.startup_check import info
-from taskqueue.shared.stores.deploys import Deploy, Deploys, VersionEnds
-from taskqueue.shared.stores.failure_groups import FailureGroup, FailureGroups
-from taskqueue.shared.stores.locks import LockAdmin, LockInfo
-from taskqueue.shared.stores.queues import QueueInfo, Queues
-from taskqueue.shared.stores.task_types import types_waiting
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.unarchived import Feed, feed
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.redis.startup_check import info
+from firmq.shared.stores.deploys import Deploy, Deploys, VersionEnds
+from firmq.shared.stores.failure_groups import FailureGroup, FailureGroups
+from firmq.shared.stores.locks import LockAdmin, LockInfo
+from firmq.shared.stores.queues import QueueInfo, Queues
+from firmq.shared.stores.task_types import types_waiting
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.unarchived import Feed, feed
+from firmq.shared.stores.workers import WorkerInfo, Workers
 
 RECENT = timedelta(minutes=10)
 """How long an event of a moment, such as a dead letter, counts as recent."""

@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import quote
 
-from taskqueue.shared.alerts.observation import RECENT, Observation
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor.findings import Level as Severity
-from taskqueue.shared.doctor.store import FILLING, check_risks
-from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.deploys import Ends, VersionEnds
-from taskqueue.shared.stores.locks import LEADER
-from taskqueue.shared.stores.queues import QueueInfo
+from firmq.shared.alerts.observation import RECENT, Observation
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor.findings import Level as Severity
+from firmq.shared.doctor.store import FILLING, check_risks
+from firmq.shared.domain.duration import duration
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.deploys import Ends, VersionEnds
+from firmq.shared.stores.locks import LEADER
+from firmq.shared.stores.queues import QueueInfo
 
 LATE = timedelta(seconds=10)
 SCHEDULE_LATE = timedelta(seconds=60)
@@ -34,10 +34,10 @@ WORSE = 3
 _NUMBERS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
 RUNBOOK = "docs/operate/runbook.md"
 _REDIS_RULES = {
-    "redis role": "TaskQueueRedisReadOnly",
-    "eviction": "TaskQueueRedisMayEvict",
-    "persistence": "TaskQueueRedisNotDurable",
-    "memory": "TaskQueueRedisMemoryNearlyFull",
+    "redis role": "FirmqRedisReadOnly",
+    "eviction": "FirmqRedisMayEvict",
+    "persistence": "FirmqRedisNotDurable",
+    "memory": "FirmqRedisMemoryNearlyFull",
 }
 _MINUTES = f"in the last {RECENT // timedelta(minutes=1)} minutes"
 
@@ -130,7 +130,7 @@ def _redis(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
     if now.quarantined:
         noun = "key" if now.quarantined == 1 else "keys"
         yield Alert(
-            name="TaskQueueQuarantinedKeys",
+            name="FirmqQuarantinedKeys",
             level=Level.WARNING,
             title=f"{now.quarantined:,} {noun} in Redis held a value of the wrong type",
             advice="Moved to quarantine for a week; tasks continue. Find the program that writes to this Redis.",
@@ -142,7 +142,7 @@ def _silent_workers(now: Observation) -> Iterator[Alert]:
     for worker in now.workers:
         if worker.state == "silent":
             yield Alert(
-                name="TaskQueueWorkerSilent",
+                name="FirmqWorkerSilent",
                 level=Level.WARNING,
                 subject=worker.name,
                 title=f"Worker {worker.name} is silent",
@@ -152,7 +152,7 @@ def _silent_workers(now: Observation) -> Iterator[Alert]:
     lost = [each for each in now.lost_workers if each.last_heartbeat_at and now.is_recent(each.last_heartbeat_at)]
     if lost:
         yield Alert(
-            name="TaskQueueWorkersLost",
+            name="FirmqWorkersLost",
             level=Level.WARNING,
             title=f"{len(lost):,} worker{'s were' if len(lost) != 1 else ' was'} lost {_MINUTES}",
             advice="Killed, out of memory, or disconnected from Redis: see the reasons here and the logs of the hosts.",
@@ -166,11 +166,11 @@ def _workers(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
         waiting = now.counts[TaskState.PENDING]
         what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
         yield Alert(
-            name="TaskQueuePartMissing",
+            name="FirmqPartMissing",
             level=Level.DANGER,
             subject="worker",
             title="No worker is alive",
-            advice=f"{what}: start one with taskqueue worker.",
+            advice=f"{what}: start one with firmq worker.",
             link="/workers",
         )
         return
@@ -183,7 +183,7 @@ def _queues_without_worker(now: Observation) -> Iterator[Alert]:
     for queue in now.queues:
         if queue.pending and not any(worker.takes(queue.name) for worker in live):
             yield Alert(
-                name="TaskQueueNoWorkerForQueue",
+                name="FirmqNoWorkerForQueue",
                 level=Level.DANGER,
                 subject=queue.name,
                 title=f"No worker takes from {queue.name}",
@@ -198,7 +198,7 @@ def _types_without_worker(now: Observation, thresholds: Thresholds) -> Iterator[
         if waited > thresholds.waiting:
             tasks = "1 task waits" if each.tasks == 1 else f"{each.tasks:,} tasks wait"
             yield Alert(
-                name="TaskQueueNoWorkerForType",
+                name="FirmqNoWorkerForType",
                 level=Level.WARNING,
                 subject=each.name,
                 title=f"No live worker can run {each.name}: {tasks}, the first for {duration(waited)}",
@@ -211,17 +211,17 @@ def _housekeeping(now: Observation) -> Iterator[Alert]:
     late = max(now.overdue, now.unreaped)
     if late > LATE:
         yield Alert(
-            name="TaskQueueDueTasksNotMoved",
+            name="FirmqDueTasksNotMoved",
             level=Level.DANGER,
             title=f"Due tasks are {duration(late)} late",
-            advice="No housekeeper is running: start one with taskqueue housekeeper.",
+            advice="No housekeeper is running: start one with firmq housekeeper.",
         )
 
 
 def _schedules(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
     if now.schedule_overdue > SCHEDULE_LATE:
         yield Alert(
-            name="TaskQueueScheduleMissed",
+            name="FirmqScheduleMissed",
             level=Level.WARNING,
             title=f"A schedule is {duration(now.schedule_overdue)} late",
             advice="No housekeeper turns schedules into tasks: start one, or check its log.",
@@ -229,7 +229,7 @@ def _schedules(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
         )
     for name in now.missed_schedules:
         yield Alert(
-            name="TaskQueueScheduleMissed",
+            name="FirmqScheduleMissed",
             level=Level.WARNING,
             subject=name,
             title=f"Schedule {name} missed due times {_MINUTES}",
@@ -240,7 +240,7 @@ def _schedules(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
         if failed >= thresholds.failed_runs:
             runs = "last run has" if failed == 1 else f"last {failed:,} runs have"
             yield Alert(
-                name="TaskQueueScheduleFailing",
+                name="FirmqScheduleFailing",
                 level=Level.WARNING,
                 subject=name,
                 title=f"Schedule {name}: its {runs} failed",
@@ -254,7 +254,7 @@ def _locks(now: Observation) -> Iterator[Alert]:
         held = now.now() - lock.acquired_at if lock.locked and lock.acquired_at else timedelta()
         if held > HELD_LONG and lock.name != LEADER:
             yield Alert(
-                name="TaskQueueHousekeepingJobLate",
+                name="FirmqHousekeepingJobLate",
                 level=Level.WARNING,
                 subject=lock.name,
                 title=f"Lock {lock.name} has been held by {lock.owner} for {duration(held)}",
@@ -263,7 +263,7 @@ def _locks(now: Observation) -> Iterator[Alert]:
             )
     for name in now.lost_locks:
         yield Alert(
-            name="TaskQueueLocksLost",
+            name="FirmqLocksLost",
             level=Level.WARNING,
             subject=name,
             title=f"Lock {name} was lost {_MINUTES} by a housekeeper that was at work",
@@ -276,7 +276,7 @@ def _history(now: Observation) -> Iterator[Alert]:
     state = now.history
     if state and state.trouble and state.waiting:
         yield Alert(
-            name="TaskQueueHistoryLate",
+            name="FirmqHistoryLate",
             level=Level.WARNING,
             title=f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store",
             advice=f"Tasks run as usual. {state.trouble[:1].upper()}{state.trouble[1:]}.",
@@ -290,7 +290,7 @@ def _queues(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
             reason = queue.paused.get("reason") or "no reason given"
             waiting = f"{queue.pending:,} task{'s' if queue.pending != 1 else ''} in it"
             yield Alert(
-                name="TaskQueueQueuePaused",
+                name="FirmqQueuePaused",
                 level=Level.WARNING,
                 subject=queue.name,
                 title=f"Queue {queue.name} is paused, with {waiting}",
@@ -309,7 +309,7 @@ def _waits(queue: QueueInfo, now: Observation, thresholds: Thresholds) -> Iterat
         takers = [each for each in now.workers if each.takes(queue.name)]
         full = takers and all(each.limit_reached(queue.name) for each in takers)
         yield Alert(
-            name="TaskQueueOldestTaskTooOld",
+            name="FirmqOldestTaskTooOld",
             level=Level.WARNING,
             subject=queue.name,
             title=f"The oldest task in {queue.name} has waited {duration(now.now() - ready)}",
@@ -321,7 +321,7 @@ def _waits(queue: QueueInfo, now: Observation, thresholds: Thresholds) -> Iterat
     if queue.throttled and oldest and oldest != ready and now.now() - oldest > thresholds.waiting:
         held = "1 task is" if queue.throttled == 1 else f"{queue.throttled:,} tasks are"
         yield Alert(
-            name="TaskQueueThrottledTooLong",
+            name="FirmqThrottledTooLong",
             level=Level.WARNING,
             subject=queue.name,
             title=f"{held} throttled in {queue.name}, the oldest for {duration(now.now() - oldest)}",
@@ -336,7 +336,7 @@ def _dead_letters(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
             have = "task has" if recent == 1 else "tasks have"
             cause = f"{group.error}: {group.message}" if group.message else group.error
             yield Alert(
-                name="TaskQueueDeadLettersGrowing",
+                name="FirmqDeadLettersGrowing",
                 level=Level.WARNING,
                 subject=group.key,
                 title=f"{recent:,} {group.type} {have} failed for good {_MINUTES}",
@@ -371,7 +371,7 @@ def _version_alert(now: Observation, newest: VersionEnds, before: Ends, since: d
     rates = f"{_percent(newest.recent.failure_rate)} ({_percent(before.failure_rate)} before)"
     search = f"state:failed type:{newest.type} version:{newest.version}"
     return Alert(
-        name="TaskQueueVersionFails",
+        name="FirmqVersionFails",
         level=Level.WARNING,
         subject=f"{newest.version}:{newest.type}",
         title=f"Since {newest.version} {newest.type} fails {rates}{causes}",

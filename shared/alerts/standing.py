@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from taskqueue.shared.alerts.rules import Alert, Level
-from taskqueue.shared.domain.clock import to_us
+from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.domain.clock import to_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.alerts.standing import Standing
-from taskqueue.shared.domain.decode import UNREADABLE, as_declared
-from taskqueue.shared.redis.client import raw, text
+from firmq.shared.alerts.standing import Standing
+from firmq.shared.domain.decode import UNREADABLE, as_declared
+from firmq.shared.redis.client import raw, text
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.lock import FencingToken
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.domain.lock import FencingToken
+    from firmq.shared.redis.scripts import Scripts
 
 
 LOGGED = 1000

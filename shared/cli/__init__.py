@@ -1,1 +1,1 @@
-"""`taskqueue`: the command-line interface of the client, for terminals and scripts."""
+"""`firmq`: the command-line interface of the client, for terminals and scripts."""

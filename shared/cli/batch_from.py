@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from taskqueue.shared.cli.bulk import add_filters, filters_of
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client
+from firmq.shared.cli.bulk import add_filters, filters_of
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Client
 
 
 def add_command(commands: Any) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from taskqueue.shared.cli.bulk import add_filters, filters_of
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client, ValueCounts
+from firmq.shared.cli.bulk import add_filters, filters_of
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Client, ValueCounts
 
 _LIST = {"value": "VALUE", "tasks": "TASKS"}
 

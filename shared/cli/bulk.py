@@ -6,10 +6,10 @@ import argparse
 from datetime import datetime
 from typing import Any
 
-from taskqueue.shared.cli.data import read_data
-from taskqueue.shared.cli.output import Output, dump
-from taskqueue.shared.cli.tasks import SEARCH
-from taskqueue.shared.client import BulkPreview, Client, TaskState
+from firmq.shared.cli.data import read_data
+from firmq.shared.cli.output import Output, dump
+from firmq.shared.cli.tasks import SEARCH
+from firmq.shared.client import BulkPreview, Client, TaskState
 
 _ACTIONS = {
     "cancel": "cancel waiting tasks; with --status running, running ones",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from werkzeug.security import generate_password_hash
 
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.api_keys import Scope, new_key
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, cast
 
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client, ClientError
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Client, ClientError
 
 WITHIN = 0.5
 """Seconds that the gateway may take."""
@@ -28,7 +28,7 @@ def print_script(client: Client, wanted: argparse.Namespace, out: Output) -> int
     """Prints the script of a shell."""
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["taskqueue"], shell=wanted.shell), file=out.stream)
+    print(shellcode(["firmq"], shell=wanted.shell), file=out.stream)
     return 0
 
 

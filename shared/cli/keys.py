@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from taskqueue.shared.cli.files import change_file
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.stores.api_keys import Scope, key_lines, new_key, read_keys, read_moment
+from firmq.shared.cli.files import change_file
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Client
+from firmq.shared.errors import SettingsError
+from firmq.shared.stores.api_keys import Scope, key_lines, new_key, read_keys, read_moment
 
 _KEYS = {
     "id": "KEY",

@@ -1,4 +1,4 @@
-"""The command `taskqueue`: parses arguments, runs one command, and reports an error in one line."""
+"""The command `firmq`: parses arguments, runs one command, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib.metadata import PackageNotFoundError, version
 
-from taskqueue.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
-from taskqueue.shared.cli.arguments import ASKED, Parser, add_format
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
-from taskqueue.shared.client.client import DEFAULT_URL
+from firmq.shared.cli import batch_from, breakdown, bulk, completion, keys, operations, parts, tasks
+from firmq.shared.cli.arguments import ASKED, Parser, add_format
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
+from firmq.shared.client.client import DEFAULT_URL
 
 Run = Callable[[Client, argparse.Namespace, Output], int]
 
@@ -22,7 +22,7 @@ exit status: 0 done · 1 the task did not complete, or some tasks were refused �
 3 refused, nothing was changed · 4 timed out · 5 gateway unreachable or temporarily unavailable · 130 Ctrl-C
 (doctor: 0 ok, 1 warnings, 2 errors)
 
-The API key is read from TASKQUEUE_API_KEY, so that it is not visible in process lists.
+The API key is read from FIRMQ_API_KEY, so that it is not visible in process lists.
 """
 
 
@@ -72,7 +72,7 @@ def status_of(error: Exception) -> Status:
 
 def _version() -> str:
     try:
-        return version("taskqueue")
+        return version("firmq")
     except PackageNotFoundError:  # code that is not installed
         return "development"
 
@@ -80,13 +80,13 @@ def _version() -> str:
 def parser() -> Parser:
     """Returns the parser with all commands."""
     top = Parser(
-        prog="taskqueue",
+        prog="firmq",
         description="Submits and manages tasks over the REST API of a gateway, and starts the parts of a system.",
         epilog=_EPILOG,
     )
     top.formatter_class = argparse.RawDescriptionHelpFormatter
-    top.add_argument("--url", help=f"address of the gateway (default: TASKQUEUE_URL, else {DEFAULT_URL})")
-    top.add_argument("--version", action="version", version=f"taskqueue {_version()}")
+    top.add_argument("--url", help=f"address of the gateway (default: FIRMQ_URL, else {DEFAULT_URL})")
+    top.add_argument("--version", action="version", version=f"firmq {_version()}")
     add_format(top, default=False)
     top.add_argument(
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of one request (default: 10)"

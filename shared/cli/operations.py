@@ -8,10 +8,10 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
-from taskqueue.shared.cli.bulk import add_change, patch_of, show_preview
-from taskqueue.shared.cli.data import read_data
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
+from firmq.shared.cli.bulk import add_change, patch_of, show_preview
+from firmq.shared.cli.data import read_data
+from firmq.shared.cli.output import Output
+from firmq.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
 
 MOST_RATE = 5000
 """Tasks per second: as fast as the API allows."""
@@ -326,7 +326,7 @@ def _ended(client: Client, action: BulkAction) -> BulkAction:
                 text = (
                     f"{error}, and it makes no progress: is a housekeeper running? It continues once there is one; see"
                 )
-                raise NotInTime(f"{text} taskqueue bulk show {action.action_id}") from None
+                raise NotInTime(f"{text} firmq bulk show {action.action_id}") from None
 
 
 def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int
 def list_schedules(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     found = iter(client.schedules)
     out.table(_SCHEDULES, found if out.as_json else map(_schedule, found))
-    out.left_out(found.unreadable, "taskqueue schedules delete NAME, then put it again")
+    out.left_out(found.unreadable, "firmq schedules delete NAME, then put it again")
     return 0
 
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
-from taskqueue.shared.client import Batch, Problem, Task
-from taskqueue.shared.domain import sanitize
+from firmq.shared.client import Batch, Problem, Task
+from firmq.shared.domain import sanitize
 
 BAR = 30
 _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -63,7 +63,7 @@ class Output:
         if names and self.as_json:
             print(dump({"unreadable": names}), file=sys.stderr)
         elif names:
-            print(f"taskqueue: unreadable, not shown: {', '.join(map(dump, names))}; {advice}", file=sys.stderr)
+            print(f"firmq: unreadable, not shown: {', '.join(map(dump, names))}; {advice}", file=sys.stderr)
 
     def _piece(self, titles: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> None:
         shown = [*([titles] if titles else []), *rows]
@@ -92,7 +92,7 @@ class Output:
             return
         notes = [note.replace("idempotency_key=", "--idempotency-key ") for note in getattr(error, "__notes__", ())]
         for text in (error, *notes):
-            print(f"taskqueue: {_one_line(text)}", file=sys.stderr)
+            print(f"firmq: {_one_line(text)}", file=sys.stderr)
 
 
 def bar(seen: Task | Batch) -> str:

@@ -1,4 +1,4 @@
-"""`taskqueue partitions`: lists the partitions of the system, drains one, and activates it.
+"""`firmq partitions`: lists the partitions of the system, drains one, and activates it.
 
 A draining partition stores no new tasks but those that belong to what it holds; see docs/deploy/scaling.md.
 """
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.config.redis_address import without_password
-from taskqueue.shared.config.settings import load_or_exit
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect, keys_of, translated
-from taskqueue.shared.redis.schema_version import is_draining
-from taskqueue.shared.redis.scripts import Scripts
+from firmq.shared.cli.output import Output
+from firmq.shared.config.redis_address import without_password
+from firmq.shared.config.settings import load_or_exit
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import connect, keys_of, translated
+from firmq.shared.redis.schema_version import is_draining
+from firmq.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 DONE, USAGE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 2, 3, 5, 130
 LOOK_EVERY = 1.0
@@ -154,12 +154,12 @@ class _Command:
         """Returns what to do next, a line each."""
         number = now.number
         lists = "REDIS_PARTITIONS" if self.settings.redis_partitions else "REDIS_URL"
-        new = f"If it is new: restart all processes with this {lists}, then run: taskqueue partitions activate {number}"
+        new = f"If it is new: restart all processes with this {lists}, then run: firmq partitions activate {number}"
         found = [] if now.stored_tasks else [new]
         if not self.settings.redis_partitions:
             return [
                 *found,
-                f"Partitions of a cluster cannot be removed. To use it again: taskqueue partitions activate {number}",
+                f"Partitions of a cluster cannot be removed. To use it again: firmq partitions activate {number}",
             ]
         steps = [
             *self._before_removal(now),
@@ -172,13 +172,13 @@ class _Command:
 
     def _before_removal(self, now: Partition) -> Iterator[str]:
         if now.open_tasks:
-            yield f"wait until all its tasks have ended: taskqueue partitions drain {now.number} --wait"
+            yield f"wait until all its tasks have ended: firmq partitions drain {now.number} --wait"
         if now.dead_letters:
             yield f"retry or delete its {now.dead_letters} dead letters: they are lost when it is removed"
         if now.schedules:
             yield (
                 f"delete and recreate its schedules, except those of CONFIG_FILE, which move by themselves "
-                f"({now.schedules} in all): taskqueue schedules"
+                f"({now.schedules} in all): firmq schedules"
             )
 
     def _without(self, number: int) -> str:
@@ -224,5 +224,5 @@ def _progress(now: Partition) -> str:
 
 
 def _fail(text: str, status: int) -> int:
-    print(f"taskqueue: {text}", file=sys.stderr)
+    print(f"firmq: {text}", file=sys.stderr)
     return status

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from taskqueue.shared.cli.arguments import Parser, add_format
-from taskqueue.shared.cli.data import HELP, read_data
-from taskqueue.shared.errors import NotInstalled, needs
+from firmq.shared.cli.arguments import Parser, add_format
+from firmq.shared.cli.data import HELP, read_data
+from firmq.shared.errors import NotInstalled, needs
 
 USAGE = 2
 """The exit status of a part that is not installed."""
@@ -33,51 +33,51 @@ class Command:
 
 COMMANDS = {
     "dev": Command(
-        "taskqueue.shared.local.dev",
+        "firmq.shared.local.dev",
         "local",
         "start all parts and Redis for development, with handlers loaded anew when they change",
     ),
     "run": Command(
-        "taskqueue.worker.local.run",
+        "firmq.worker.local.run",
         "local",
         "run a handler once in this process, without Redis, where a debugger can be used",
     ),
-    "gateway": Command("taskqueue.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
-    "worker": Command("taskqueue.worker.main", "worker", "start a worker, which runs tasks"),
+    "gateway": Command("firmq.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
+    "worker": Command("firmq.worker.main", "worker", "start a worker, which runs tasks"),
     "housekeeper": Command(
-        "taskqueue.worker.housekeeping.main",
+        "firmq.worker.housekeeping.main",
         "worker",
         "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
     ),
-    "dashboard": Command("taskqueue.dashboard.__main__", "dashboard", "start a dashboard"),
+    "dashboard": Command("firmq.dashboard.__main__", "dashboard", "start a dashboard"),
     "outbox": Command(
-        "taskqueue.outbox.main",
+        "firmq.outbox.main",
         "sqlalchemy",
         "start a relay, which sends the rows of an outbox",
     ),
     "rq-return": Command(
-        "taskqueue.worker.rq_jobs.way_back",
+        "firmq.worker.rq_jobs.way_back",
         "worker",
         "return the jobs of RQ programs to RQ's queues, after the workers that ran them have stopped",
     ),
     "rq-import": Command(
-        "taskqueue.worker.rq_jobs.schedule_import",
+        "firmq.worker.rq_jobs.schedule_import",
         "worker",
         "make schedules of the entries of rq-scheduler; without --yes, list what each would become",
     ),
     "user": Command(
-        "taskqueue.dashboard.auth.users",
+        "firmq.dashboard.auth.users",
         "dashboard",
         "ask for a password and print a line for DASHBOARD_USERS",
         function="print_user",
     ),
     "partitions": Command(
-        "taskqueue.shared.cli.partitions",
+        "firmq.shared.cli.partitions",
         "worker",
         "list the partitions; drain one, so that new tasks go to the others, or activate it again",
     ),
     "doctor": Command(
-        "taskqueue.shared.doctor.__main__",
+        "firmq.shared.doctor.__main__",
         "worker",
         "examine the system from this machine: settings, Redis, workers, …",
     ),
@@ -100,7 +100,7 @@ _RQ_OPTIONS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one of these commands and returns its exit status."""
-    parser = Parser(prog="taskqueue")
+    parser = Parser(prog="firmq")
     add_commands(parser.add_subparsers(metavar="COMMAND", required=True))
     return run(parser.parse_args(arguments))
 
@@ -195,7 +195,7 @@ def run(wanted: argparse.Namespace) -> int:
     """Runs the command in this process and returns its exit status; 2 when what it needs is not installed."""
     command = COMMANDS[wanted.part]
     try:
-        with needs(f"taskqueue {wanted.part}", extra=command.extra):
+        with needs(f"firmq {wanted.part}", extra=command.extra):
             module = import_module(command.module)
     except NotInstalled as error:
         print(error, file=sys.stderr)
@@ -208,7 +208,7 @@ def run(wanted: argparse.Namespace) -> int:
     try:
         arguments = _arguments(wanted)
     except (OSError, UnicodeDecodeError) as error:
-        print(f"taskqueue: {error}", file=sys.stderr)
+        print(f"firmq: {error}", file=sys.stderr)
         return USAGE
     try:
         return int(getattr(module, command.function)(*arguments) or 0)
@@ -218,7 +218,7 @@ def run(wanted: argparse.Namespace) -> int:
         if wanted.part not in _PRINTING:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"taskqueue: {error}", file=sys.stderr)
+        print(f"firmq: {error}", file=sys.stderr)
     return USAGE
 
 

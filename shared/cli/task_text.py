@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Attempt, Error, TaskDetail
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Attempt, Error, TaskDetail
 
 _STEPS = {
     "name": "STEP",

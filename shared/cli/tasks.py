@@ -13,11 +13,11 @@ from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
-from taskqueue.shared.cli import data
-from taskqueue.shared.cli.output import Output, dump
-from taskqueue.shared.cli.task_text import show_task
-from taskqueue.shared.client import Batch, Client, NotFound, Task, TaskState
-from taskqueue.shared.submission.options import Options
+from firmq.shared.cli import data
+from firmq.shared.cli.output import Output, dump
+from firmq.shared.cli.task_text import show_task
+from firmq.shared.client import Batch, Client, NotFound, Task, TaskState
+from firmq.shared.submission.options import Options
 
 SEARCH = "words such as state:failed error:timeout data.customer:42 worker:NAME version:1.42 age>1h"
 _TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "CREATED"}

@@ -1,6 +1,6 @@
 """The Python client: submits tasks, reads their state and waits for results.
 
-from taskqueue import Client
+from firmq import Client
 
 with Client("http://localhost:8000") as queue:
     task = queue.submit("process", "to be or not to be", priority="high")
@@ -12,7 +12,7 @@ with Client("http://localhost:8000") as queue:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.client.answers import (
+from firmq.shared.client.answers import (
     AuditEntry,
     Batch,
     BatchItem,
@@ -31,9 +31,9 @@ from taskqueue.shared.client.answers import (
     ValueCounts,
     WorkerStatus,
 )
-from taskqueue.shared.client.client import Client
-from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import (
+from firmq.shared.client.client import Client
+from firmq.shared.domain.task_state import TaskState
+from firmq.shared.submission.answers import (
     Accepted,
     Attempt,
     Delivery,
@@ -47,8 +47,8 @@ from taskqueue.shared.submission.answers import (
     TaskDetail,
     Webhook,
 )
-from taskqueue.shared.submission.options import Options, new_task
-from taskqueue.shared.submission.problems import (
+from firmq.shared.submission.options import Options, new_task
+from firmq.shared.submission.problems import (
     ClientError,
     Conflict,
     NoGateway,
@@ -63,9 +63,9 @@ from taskqueue.shared.submission.problems import (
 )
 
 if TYPE_CHECKING:
-    from taskqueue.shared.client.aio.client import AsyncClient
-    from taskqueue.shared.client.aio.feed import AsyncBatchFeed
-    from taskqueue.shared.client.feed import BatchFeed
+    from firmq.shared.client.aio.client import AsyncClient
+    from firmq.shared.client.aio.feed import AsyncBatchFeed
+    from firmq.shared.client.feed import BatchFeed
 
 __all__ = [
     "Accepted",

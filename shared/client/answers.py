@@ -11,9 +11,9 @@ from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import Task
-from taskqueue.shared.submission.problems import NoGateway
+from firmq.shared.domain.task_state import TaskState
+from firmq.shared.submission.answers import Task
+from firmq.shared.submission.problems import NoGateway
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from http.client import SWITCHING_PROTOCOLS, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 
-from taskqueue.shared.client.response import Answer
+from firmq.shared.client.response import Answer
 
 __all__ = ["CONNECT", "IDLE", "KEPT", "Connections", "HTTPResponse", "silent"]
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from taskqueue.shared.client.answers import BatchItem, read
-from taskqueue.shared.client.concurrency import Tasks, each_of
-from taskqueue.shared.client.response import retry_after
-from taskqueue.shared.client.senders import Condition, Future, Senders, result_of, wait_for_change
-from taskqueue.shared.client.sending import Sending
-from taskqueue.shared.client.transport import Transport
-from taskqueue.shared.submission.problems import ClientError, Problem, problem
+from firmq.shared.client.answers import BatchItem, read
+from firmq.shared.client.concurrency import Tasks, each_of
+from firmq.shared.client.response import retry_after
+from firmq.shared.client.senders import Condition, Future, Senders, result_of, wait_for_change
+from firmq.shared.client.sending import Sending
+from firmq.shared.client.transport import Transport
+from firmq.shared.submission.problems import ClientError, Problem, problem
 
 PAGE = 1000
 """Maximum tasks of a page."""

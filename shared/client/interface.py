@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Unpack
 
-from taskqueue.shared.client.answers import BatchItem
-from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import Accepted, Ended, Status, Task, TaskDetail
-from taskqueue.shared.submission.options import Options, Seconds
+from firmq.shared.client.answers import BatchItem
+from firmq.shared.domain.task_state import TaskState
+from firmq.shared.submission.answers import Accepted, Ended, Status, Task, TaskDetail
+from firmq.shared.submission.options import Options, Seconds
 
 
 class SentBatch(Protocol):

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from taskqueue.shared.client.answers import (
+from firmq.shared.client.answers import (
     Batch,
     BulkAction,
     BulkPreview,
@@ -22,15 +22,15 @@ from taskqueue.shared.client.answers import (
     WorkerStatus,
     read,
 )
-from taskqueue.shared.client.response import random_key
-from taskqueue.shared.client.transport import Transport
-from taskqueue.shared.client.watching import watch
-from taskqueue.shared.submission.answers import Status, Task
-from taskqueue.shared.submission.options import plain
-from taskqueue.shared.submission.problems import NotInTime
+from firmq.shared.client.response import random_key
+from firmq.shared.client.transport import Transport
+from firmq.shared.client.watching import watch
+from firmq.shared.submission.answers import Status, Task
+from firmq.shared.submission.options import plain
+from firmq.shared.submission.problems import NotInTime
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task_state import TaskState
+    from firmq.shared.domain.task_state import TaskState
 
 T = TypeVar("T")
 PAGE = 200

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.submission.problems import NoGateway, Problem, Unreachable
+from firmq.shared.submission.problems import NoGateway, Problem, Unreachable
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage

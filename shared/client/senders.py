@@ -1,4 +1,4 @@
-"""What a batch needs of threads; taskqueue.shared.client.aio.senders is the same for asyncio."""
+"""What a batch needs of threads; firmq.shared.client.aio.senders is the same for asyncio."""
 
 from __future__ import annotations
 

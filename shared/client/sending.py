@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from taskqueue.shared.client.answers import BatchItem
-from taskqueue.shared.client.concurrency import Tasks, each_of
+from firmq.shared.client.answers import BatchItem
+from firmq.shared.client.concurrency import Tasks, each_of
 
 
 class Sending(ABC):

@@ -8,14 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from taskqueue.shared.client.answers import read
-from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
-from taskqueue.shared.client.transport import Patience, Transport
-from taskqueue.shared.submission.answers import OutputChunk
-from taskqueue.shared.submission.problems import NoGateway, Problem, problem
+from firmq.shared.client.answers import read
+from firmq.shared.client.response import may_pass, read_document, retry_after, unreachable
+from firmq.shared.client.transport import Patience, Transport
+from firmq.shared.submission.answers import OutputChunk
+from firmq.shared.submission.problems import NoGateway, Problem, problem
 
 if TYPE_CHECKING:
-    from taskqueue.shared.client.connections import HTTPResponse
+    from firmq.shared.client.connections import HTTPResponse
 
 T = TypeVar("T")
 SILENCE = 45.0

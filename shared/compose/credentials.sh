@@ -1,7 +1,7 @@
 # Writes the passwords of docker-compose.yml: those of .env, or random ones, which are kept.
 set -eu
 umask 227 # readable by the group, which the services share
-cd /var/lib/taskqueue
+cd /var/lib/firmq
 [ -w credentials ] && [ -w grafana-credentials ] || {
     echo "this image is older than docker-compose.yml: docker compose down, docker volume rm task-queue_credentials" \
         "task-queue_grafana-credentials, docker compose up -d --build" >&2
@@ -18,7 +18,7 @@ write() {
 write credentials/redis-password "$REDIS_PASSWORD"
 write credentials/postgres-password ""
 rm -f credentials/pgpass
-(umask 277 && echo "postgres:*:*:taskqueue:$(cat credentials/postgres-password)" >credentials/pgpass) # libpq: for its owner only
+(umask 277 && echo "postgres:*:*:firmq:$(cat credentials/postgres-password)" >credentials/pgpass) # libpq: for its owner only
 write grafana-credentials/password "$GRAFANA_PASSWORD"
 
 [ -n "$GRAFANA_PASSWORD" ] && shown="as in .env" || shown=$(cat grafana-credentials/password)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.url import in_url
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.domain.url import in_url
+from firmq.shared.errors import SettingsError
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def _known(variable: str, chosen: str) -> str:
         raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")
     if chosen == "grpc" and not _has_grpc():
         where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "asks for gRPC"
-        install = "pip install 'taskqueue[grpc]'"
+        install = "pip install 'firmq[grpc]'"
         raise SettingsError(f"{variable} {where}, which is not installed: {install}, or use HTTP (port 4318)")
     return chosen
 

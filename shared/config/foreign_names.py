@@ -7,8 +7,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-from taskqueue.shared.config import other_names
-from taskqueue.shared.config.settings import Settings, is_service_link, yaml_path
+from firmq.shared.config import other_names
+from firmq.shared.config.settings import Settings, is_service_link, yaml_path
 
 log = logging.getLogger(__name__)
 

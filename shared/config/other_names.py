@@ -31,7 +31,7 @@ WITHOUT_MEANING = {
     "redis.enabled": "Redis is always used",
     "redisson.enabled": "Redis is always used; workflow.lock.enabled turns locks on",
     f"{_SERVER}.connectionMinimumIdleSize": "connections are opened when they are needed, and kept",
-    "DECKARD_HOUSEKEEPER_ENABLED": "a housekeeper is a process of its own: taskqueue housekeeper",
+    "DECKARD_HOUSEKEEPER_ENABLED": "a housekeeper is a process of its own: firmq housekeeper",
     "REDISSON_ENABLED": "Redis is always used; WORKFLOW_LOCK_ENABLED turns locks on",
 }
 """Names that are accepted and change nothing, with the reason."""

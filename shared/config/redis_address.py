@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 
-from taskqueue.shared.domain.partition import MOST_PARTITIONS
-from taskqueue.shared.domain.url import QUOTE, split_url
+from firmq.shared.domain.partition import MOST_PARTITIONS
+from firmq.shared.domain.url import QUOTE, split_url
 
 SENTINEL_PORT = 26379
 PREFIX_LONGEST = 64
@@ -16,7 +16,7 @@ _OPTION = re.compile(
     "(db|username|password|key_prefix|partitions?|protocol|max_connections|timeout|"
     "(ssl|socket|sentinel|retry|health|client|lib|legacy)_[a-z_]+)="
 )
-_TAKEN = {"rq", "taskqueue"}
+_TAKEN = {"rq", "firmq"}
 """How keys begin: behind a prefix with such a part they could be taken for those of another system."""
 KINDS = {
     "redis": "redis",
@@ -53,7 +53,7 @@ class Address:
 def read_address(url: str) -> Address:
     """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
-    A partition of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={tq0}`. The option `key_prefix`
+    A partition of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={fq0}`. The option `key_prefix`
     of an address is the prefix of all keys. Raises ValueError with the expected form, without showing what may be a
     password.
     """
@@ -114,7 +114,7 @@ def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
 def partitions_of_cluster(url: str, key_prefix: str) -> list[str]:
     """Returns the addresses of the partitions of a cluster; none for another address, such as one of these.
 
-    The keys of each are behind `{tqN}`, so that they are in one slot and scripts can use all of them.
+    The keys of each are behind `{fqN}`, so that they are in one slot and scripts can use all of them.
     """
     parts = _split(url)
     if not parts.scheme.endswith("+cluster"):
@@ -123,7 +123,7 @@ def partitions_of_cluster(url: str, key_prefix: str) -> list[str]:
     if "partition" in options:
         return []  # it is one of them
     many, outer = int(options.pop("partitions", "1")), options.pop("key_prefix", key_prefix)
-    own = (f"{outer}:{{tq{number}}}" if outer else f"{{tq{number}}}" for number in range(many))
+    own = (f"{outer}:{{fq{number}}}" if outer else f"{{fq{number}}}" for number in range(many))
     bare = f"{parts.scheme}://{parts.netloc}"
     return [f"{bare}?{urlencode({**options, 'key_prefix': prefix})}" for prefix in own]
 

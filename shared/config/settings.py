@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from taskqueue.shared.config import other_names
-from taskqueue.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
-from taskqueue.shared.config.values import (
+from firmq.shared.config import other_names
+from firmq.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
+from firmq.shared.config.values import (
     Choices,
     DatabaseUrl,
     Executors,
@@ -53,18 +53,18 @@ from taskqueue.shared.config.values import (
     Weights,
     signing_key,
 )
-from taskqueue.shared.config.yaml_file import read_tree
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.limit import Limit, check_name, read_limit
-from taskqueue.shared.domain.queue_selection import QueueSelection, adopted_queue
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
-from taskqueue.shared.domain.url import in_url
-from taskqueue.shared.errors import InvalidJSON, NotInstalled, SettingsError
+from firmq.shared.config.yaml_file import read_tree
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.limit import Limit, check_name, read_limit
+from firmq.shared.domain.queue_selection import QueueSelection, adopted_queue
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.domain.url import in_url
+from firmq.shared.errors import InvalidJSON, NotInstalled, SettingsError
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.schedule import Schedule
+    from firmq.shared.domain.schedule import Schedule
 
 
 def _at(path: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -167,7 +167,7 @@ class Settings(BaseModel):
         "names, addresses, and names inside a network.",
     )
     api_keys: Names = _at(
-        "gateway.api_keys", (), "API keys of the REST API: lines of `taskqueue keys create`, separated by commas."
+        "gateway.api_keys", (), "API keys of the REST API: lines of `firmq keys create`, separated by commas."
     )
     api_keys_file: str = _at(
         "gateway.api_keys_file", "", "File with more API keys, one per line; reloaded when it changes."
@@ -273,7 +273,7 @@ class Settings(BaseModel):
         "payloads.store",
         "",
         "Where data and results above PAYLOAD_THRESHOLD are kept instead of Redis: a folder that all parts share, "
-        "file:///var/lib/taskqueue/payloads, or a bucket, s3://bucket/prefix; set the same for all parts. Empty: in "
+        "file:///var/lib/firmq/payloads, or a bucket, s3://bucket/prefix; set the same for all parts. Empty: in "
         "Redis.",
     )
     payload_threshold: int = _at(
@@ -326,7 +326,7 @@ class Settings(BaseModel):
 
     # Workers
     task_modules: Names = _at(
-        "worker.task_modules", ("taskqueue.worker.handlers.examples",), "Modules with handlers to import."
+        "worker.task_modules", ("firmq.worker.handlers.examples",), "Modules with handlers to import."
     )
     worker_hook_modules: Names = _at(
         "worker.hook_modules",
@@ -354,7 +354,7 @@ class Settings(BaseModel):
         "worker.executor_slots",
         0,
         "Tasks that one of these processes runs at a time; 0: 100, and 16 in a Django project (with "
-        "taskqueue.django.handlers in TASK_MODULES), where each thread may take a database connection.",
+        "firmq.django.handlers in TASK_MODULES), where each thread may take a database connection.",
         ge=0,
         le=10_000,
     )
@@ -727,7 +727,7 @@ class Settings(BaseModel):
     )
     alert_email_to: Names = _at("alerts.email_to", (), "Email addresses to which alerts are sent.")
     alert_email_from: str = _at(
-        "alerts.email_from", "", "Sender address of these emails; empty: taskqueue at this machine's host name."
+        "alerts.email_from", "", "Sender address of these emails; empty: firmq at this machine's host name."
     )
     smtp_url: SmtpUrl = _at(
         "alerts.smtp_url",
@@ -856,7 +856,7 @@ class Settings(BaseModel):
         if self.schedules is None:
             return None
         # Imported here because the cron parser is slow to import.
-        from taskqueue.shared.domain.schedule import read_declared
+        from firmq.shared.domain.schedule import read_declared
 
         found, mistakes = [], []
         for name, entry in self.schedules.items():
@@ -881,9 +881,9 @@ class Settings(BaseModel):
     @property
     def handler_modules(self) -> tuple[str, ...]:
         """Returns the modules with the handlers of a worker."""
-        http = ("taskqueue.worker.handlers.http_task",) if self.http_task_hosts else ()
-        rq = ("taskqueue.worker.rq_jobs.handler",) if self.rq_queues else ()
-        rq_task = ("taskqueue.worker.rq_jobs.rq_task",) if self.rq_calls else ()
+        http = ("firmq.worker.handlers.http_task",) if self.http_task_hosts else ()
+        rq = ("firmq.worker.rq_jobs.handler",) if self.rq_queues else ()
+        rq_task = ("firmq.worker.rq_jobs.rq_task",) if self.rq_calls else ()
         return (*self.task_modules, *http, *rq, *rq_task)
 
     @property
@@ -984,7 +984,7 @@ class Settings(BaseModel):
     @property
     def slots(self) -> int:
         """Returns how many tasks a concurrent executor runs at a time."""
-        return self.executor_slots or (16 if "taskqueue.django.handlers" in self.task_modules else 100)
+        return self.executor_slots or (16 if "firmq.django.handlers" in self.task_modules else 100)
 
     @property
     def default_weight(self) -> int:
@@ -1101,7 +1101,7 @@ def _structured(text: str) -> object:
 def _tracing_mistakes(settings: Settings) -> list[str]:
     """Returns the mistakes in OpenTelemetry's own variables."""
     # Imported here because it imports this module.
-    from taskqueue.shared.config.collector import check_log_export, destination_of
+    from firmq.shared.config.collector import check_log_export, destination_of
 
     try:
         destination_of(settings)

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from taskqueue.shared.config.redis_address import check_key_prefix, read_address
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.lock import OnError
-from taskqueue.shared.domain.partition import MOST_PARTITIONS
-from taskqueue.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
-from taskqueue.shared.domain.quiet_hours import QuietHours
-from taskqueue.shared.domain.retry import MOST_PAUSES
-from taskqueue.shared.domain.url import split_url
-from taskqueue.shared.errors import InvalidJSON
+from firmq.shared.config.redis_address import check_key_prefix, read_address
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.lock import OnError
+from firmq.shared.domain.partition import MOST_PARTITIONS
+from firmq.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
+from firmq.shared.domain.quiet_hours import QuietHours
+from firmq.shared.domain.retry import MOST_PAUSES
+from firmq.shared.domain.url import split_url
+from firmq.shared.errors import InvalidJSON
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAY_RUN_UNLOCKED = frozenset({"unlock", "timeout", "schedules"})
@@ -126,7 +126,7 @@ def _payload_store(url: str) -> None:
         raise ValueError("must have no credentials and no parameters: those of a bucket are the AWS_* variables")
     is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
     if url and not is_folder and not (parts.scheme == "s3" and parts.netloc):
-        raise ValueError("must look like file:///var/lib/taskqueue/payloads or s3://bucket/prefix")
+        raise ValueError("must look like file:///var/lib/firmq/payloads or s3://bucket/prefix")
 
 
 def _priorities(names: Iterable[str]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from taskqueue.shared.config import other_names
-from taskqueue.shared.errors import needs
+from firmq.shared.config import other_names
+from firmq.shared.errors import needs
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def read_tree(path: str, paths: Mapping[str, str], mistakes: list[str]) -> tuple
     with needs("CONFIG_FILE", extra="worker"):  # here, as every process reads settings and few have such a file
         import yaml
 
-        from taskqueue.shared.config.yaml_reader import Mistake, Reader
+        from firmq.shared.config.yaml_reader import Mistake, Reader
     try:
         reader = Reader(Path(path).read_text("utf-8-sig"))
         tree = reader.read() or {}

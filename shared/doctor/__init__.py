@@ -1,9 +1,9 @@
 """Examines a running system and reports what to change. It only reads.
 
-`taskqueue doctor` prints the report; the gateway returns it at `/health/detail`.
+`firmq doctor` prints the report; the gateway returns it at `/health/detail`.
 """
 
-from taskqueue.shared.doctor.examination import examine
-from taskqueue.shared.doctor.findings import Finding, Level, worst
+from firmq.shared.doctor.examination import examine
+from firmq.shared.doctor.findings import Finding, Level, worst
 
 __all__ = ["Finding", "Level", "examine", "worst"]

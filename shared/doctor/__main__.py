@@ -1,4 +1,4 @@
-"""`taskqueue doctor [--json]`: exits with status 0 if all is well, 1 on warnings, 2 on errors."""
+"""`firmq doctor [--json]`: exits with status 0 if all is well, 1 on warnings, 2 on errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from taskqueue.shared.config.settings import load_or_exit
-from taskqueue.shared.doctor import Finding, Level, examine, worst
-from taskqueue.shared.domain.sanitize import plain
-from taskqueue.shared.redis.client import connect
+from firmq.shared.config.settings import load_or_exit
+from firmq.shared.doctor import Finding, Level, examine, worst
+from firmq.shared.domain.sanitize import plain
+from firmq.shared.redis.client import connect
 
 _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 
@@ -20,7 +20,7 @@ _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examines the system that the settings name and returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="taskqueue doctor", description="Examines a running system and reports what to change."
+        prog="firmq doctor", description="Examines a running system and reports what to change."
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args(arguments)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.config.redis_address import without_password
-from taskqueue.shared.doctor import store, surroundings, system
-from taskqueue.shared.doctor.findings import Finding, fine, wrong
-from taskqueue.shared.errors import StoreUnavailable, TaskQueueError
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.startup_check import info, refuse_old
+from firmq.shared.config.redis_address import without_password
+from firmq.shared.doctor import store, surroundings, system
+from firmq.shared.doctor.findings import Finding, fine, wrong
+from firmq.shared.errors import FirmqError, StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.startup_check import info, refuse_old
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 
 def examine(settings: Settings, redis: Redis) -> list[Finding]:
@@ -32,7 +32,7 @@ def examine(settings: Settings, redis: Redis) -> list[Finding]:
             findings += store.check_info(said, settings)
             findings += store.check_time(redis)
             findings += system.check(redis, settings)
-    except (StoreUnavailable, TaskQueueError) as error:
+    except (StoreUnavailable, FirmqError) as error:
         findings.append(wrong("redis", f"{error} ({where})", "no part works without Redis: fix this first"))
     except RedisError as error:
         findings.append(wrong("redis", f"a command to Redis failed: {error}", "check the log of Redis"))

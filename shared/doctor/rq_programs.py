@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.doctor.findings import Finding, doubtful, fine
-from taskqueue.shared.redis.client import keys_of, text
+from firmq.shared.doctor.findings import Finding, doubtful, fine
+from firmq.shared.redis.client import keys_of, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from redis import Redis
 
-    from taskqueue.shared.stores.workers import Register, WorkerInfo
+    from firmq.shared.stores.workers import Register, WorkerInfo
 
 MOST = 200
 """Workers of RQ, and entries of rq-scheduler, that are looked at."""
@@ -90,13 +90,13 @@ def _serving(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> str:
 
 
 def _both_fire(redis: Redis) -> list[Finding]:
-    """Returns a finding when entries of rq-scheduler exist that `taskqueue rq-import` has made schedules of."""
+    """Returns a finding when entries of rq-scheduler exist that `firmq rq-import` has made schedules of."""
     keys = keys_of(redis)
     theirs = [text(each) for each in redis.zrange(keys.RQ_SCHEDULER_ENTRIES, 0, MOST - 1)]
     found = redis.zmscore(keys.SCHEDULES, theirs) if theirs else []
     if not (both := [name for name, there in zip(theirs, found, strict=True) if there is not None]):
         return []
-    advice = "each runs twice: run taskqueue rq-import --yes, and let no program create these entries again"
+    advice = "each runs twice: run firmq rq-import --yes, and let no program create these entries again"
     return [doubtful("rq schedules", f"in rq-scheduler and here: {_listed(both)}", advice)]
 
 

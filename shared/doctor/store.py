@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 FILLING, NEARLY_FULL = 0.75, 0.9
 SLOW_MS, TOO_SLOW_MS = 5.0, 50.0

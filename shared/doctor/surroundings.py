@@ -8,16 +8,16 @@ import urllib.request
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from taskqueue.shared.config.collector import address_of_traces
-from taskqueue.shared.config.redis_address import read_address, without_password
-from taskqueue.shared.doctor.findings import Finding, doubtful, fine, wrong
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.errors import PayloadUnavailable, SettingsError
-from taskqueue.shared.http.bind import is_loopback
-from taskqueue.shared.stores.payloads import Payloads
+from firmq.shared.config.collector import address_of_traces
+from firmq.shared.config.redis_address import read_address, without_password
+from firmq.shared.doctor.findings import Finding, doubtful, fine, wrong
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.errors import PayloadUnavailable, SettingsError
+from firmq.shared.http.bind import is_loopback
+from firmq.shared.stores.payloads import Payloads
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 _PATIENCE = 1.0
 _OTLP_PORT = 4318

@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
-from taskqueue.shared.doctor.rq_programs import check_rq_programs
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.client import keys_of, raw, text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.failure_groups import FailureGroups
-from taskqueue.shared.stores.locks import LockAdmin
-from taskqueue.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS, Presence
-from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.unarchived import MOST_WAITING, feed
-from taskqueue.shared.stores.waiting import explain_waiting
-from taskqueue.shared.stores.workers import Workers, capacity
+from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from firmq.shared.doctor.rq_programs import check_rq_programs
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.client import keys_of, raw, text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.failure_groups import FailureGroups
+from firmq.shared.stores.locks import LockAdmin
+from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS, Presence
+from firmq.shared.stores.queue_register import QueueRegister
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.unarchived import MOST_WAITING, feed
+from firmq.shared.stores.waiting import explain_waiting
+from firmq.shared.stores.workers import Workers, capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.redis.keys import Keys
-    from taskqueue.shared.stores.queues import QueueInfo
-    from taskqueue.shared.stores.waiting import Waiting
-    from taskqueue.shared.stores.workers import WorkerInfo
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.redis.keys import Keys
+    from firmq.shared.stores.queues import QueueInfo
+    from firmq.shared.stores.waiting import Waiting
+    from firmq.shared.stores.workers import WorkerInfo
 
 BUSY = 60
 """Seconds without a free executor after which a warning is due."""
@@ -92,7 +92,7 @@ def _draining(redis: Redis) -> list[Finding]:
         doubtful(
             "draining",
             f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included",
-            "activate it (taskqueue partitions activate N), or remove it as docs/deploy/scaling.md describes",
+            "activate it (firmq partitions activate N), or remove it as docs/deploy/scaling.md describes",
         )
     ]
 
@@ -117,7 +117,7 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     return doubtful(
         "foreign jobs",
         f"RQ programs put jobs into queues of this system: {', '.join(f'{n} in {name}' for name, n in found.items())}",
-        "they are parked and not run: move them with taskqueue queues move-foreign NAME --to QUEUE, and "
+        "they are parked and not run: move them with firmq queues move-foreign NAME --to QUEUE, and "
         "use other queue names in those programs",
     )
 
@@ -135,7 +135,7 @@ def _workers(
             )
         ]
     if not workers:
-        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: taskqueue worker")]
+        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: firmq worker")]
     seen = f"{len(workers)} alive with {capacity(workers)}"
     return [fine("workers", seen), *check_queues(workers, queues)]
 
@@ -207,7 +207,7 @@ def _refused(scripts: Scripts) -> Iterator[Finding]:
     found = [each for each in groups if each.error == "InvalidData"]
     if found:
         seen = ", ".join(f"{each.count} of {each.type} ({each.message})" for each in found[:5])
-        advice = "change their data, or start a worker with the version that they are for; then: taskqueue dlq retry"
+        advice = "change their data, or start a worker with the version that they are for; then: firmq dlq retry"
         yield doubtful("refused data", f"dead letters: {seen}", advice)
 
 
@@ -223,7 +223,7 @@ def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
         return wrong(
             "housekeeping",
             f"no housekeeper is running: {' and '.join(late)}",
-            "start a housekeeper: taskqueue housekeeper",
+            "start a housekeeper: firmq housekeeper",
         )
     live = [name for name, silent in Presence(Scripts(redis)).silences().items() if silent < LIVE and name != RELAY]
     alone = [name.removesuffix(WITHOUT_LOCKS) for name in live if name.endswith(WITHOUT_LOCKS)]
@@ -245,7 +245,7 @@ def check_relay(redis: Redis) -> list[Finding]:
         return []
     if silent < LIVE:
         return [fine("relay", "it reports that it runs")]
-    advice = "start it: taskqueue outbox, or with Django: manage.py taskqueue_outbox"
+    advice = "start it: firmq outbox, or with Django: manage.py firmq_outbox"
     return [doubtful("relay", f"none has reported for {silent:.0f} s: rows of the outbox wait", advice)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from taskqueue.shared.domain.url import split_url
+from firmq.shared.domain.url import split_url
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed
+from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed
 
 HTTP_TYPE = "http"
 
@@ -27,7 +27,7 @@ def mistakes(url: str, headers: Iterable[str], egress_policy: EgressPolicy) -> I
     seen: set[str] = set()
     for name in headers:
         if name.lower() in _CHOSEN_HERE:
-            yield ("headers", name), "is set by Task Queue: leave it out"
+            yield ("headers", name), "is set by Firmq: leave it out"
         if name.lower() in seen:
             yield ("headers", name), "appears twice, in different spellings: keep one of them"
         seen.add(name.lower())

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from taskqueue.shared.domain.task import ALPHABET, in_base32
+from firmq.shared.domain.task import ALPHABET, in_base32
 
 MOST_PARTITIONS = 1024
 _MARKED = re.compile(rf"(?:[{ALPHABET}]{{26}}|[0-9a-f]{{16}})([{ALPHABET}]{{2}})(?=-|$)")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.shared.errors import CorruptRecord
+from firmq.shared.errors import CorruptRecord
 
 _MARK = b"@"
 _KEY = re.compile(r"([A-Za-z0-9_-]{1,128})\.([0-9a-f]{64})")

@@ -9,7 +9,7 @@ from datetime import timedelta
 from random import Random
 from typing import TypeAlias
 
-from taskqueue.shared.domain.failure_fingerprint import lineage
+from firmq.shared.domain.failure_fingerprint import lineage
 
 _MOST = 1e9
 """The upper bound of seconds and of counts: three decades."""

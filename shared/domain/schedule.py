@@ -22,13 +22,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterError, croniter
 
-from taskqueue.shared.domain.decode import as_declared
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
-from taskqueue.shared.domain.retry import Changes, RetryPolicy
-from taskqueue.shared.domain.schedule_fields import check_fields
-from taskqueue.shared.domain.task import INTERNAL_TYPES, NewTask, Webhook
-from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY
+from firmq.shared.domain.decode import as_declared
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
+from firmq.shared.domain.retry import Changes, RetryPolicy
+from firmq.shared.domain.schedule_fields import check_fields
+from firmq.shared.domain.task import INTERNAL_TYPES, NewTask, Webhook
+from firmq.shared.domain.task_fields import KEY, LIMIT_KEY
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")

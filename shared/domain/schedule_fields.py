@@ -17,8 +17,8 @@ from pydantic import (
     ValidationInfo,
 )
 
-from taskqueue.shared.domain.egress_policy import LONGEST, EgressPolicy
-from taskqueue.shared.domain.task_fields import (
+from firmq.shared.domain.egress_policy import LONGEST, EgressPolicy
+from firmq.shared.domain.task_fields import (
     MOST_TAGS_OF_A_SCHEDULE,
     TAG,
     Events,

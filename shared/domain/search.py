@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME
-from taskqueue.shared.domain.step import SIGNAL_NAME
-from taskqueue.shared.domain.task import TASK_ID, TaskState
-from taskqueue.shared.domain.task_fields import TAG
+from firmq.shared.domain.queue_selection import ANY_QUEUE_NAME
+from firmq.shared.domain.step import SIGNAL_NAME
+from firmq.shared.domain.task import TASK_ID, TaskState
+from firmq.shared.domain.task_fields import TAG
 
 LONGEST = 500
 """Characters of a search."""

@@ -9,8 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import whole
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import whole
 
 STEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 SIGNAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,89}")

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from taskqueue.shared.errors import InvalidJSON
+from firmq.shared.errors import InvalidJSON
 
 MAX_DIGITS = 1000
 """The limit of an integer. Python itself refuses more than 4300, because parsing digits takes quadratic time."""

@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.retry import Changes
-from taskqueue.shared.domain.step import SIGNAL, Step
-from taskqueue.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
-from taskqueue.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
-from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.retry import Changes
+from firmq.shared.domain.step import SIGNAL, Step
+from firmq.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
+from firmq.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
+from firmq.shared.domain.traceparent import TRACEPARENT, Subject
 
 S = TaskState
 WAITING = frozenset({S.SCHEDULED, S.BLOCKED, S.PENDING, S.RETRYING})
@@ -155,10 +155,10 @@ class BatchPlace:
     index: int
 
 
-WEBHOOK_TYPE = "taskqueue.webhook"
+WEBHOOK_TYPE = "firmq.webhook"
 """The type of webhook deliveries; only the step that ends a task creates them."""
 
-RQ_JOB_TYPE = "taskqueue.rq-job"
+RQ_JOB_TYPE = "firmq.rq-job"
 """The type of tasks that run a job of an RQ program; only the adoption of the job creates them."""
 
 RQ_TYPE = "rq"

@@ -12,10 +12,10 @@ import json
 import zlib
 from functools import lru_cache
 
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.errors import CorruptRecord
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.errors import CorruptRecord
 
-_FUNCTION = "taskqueue.rq.refuse"
+_FUNCTION = "firmq.rq.refuse"
 _BEFORE = "shared.domain.task_data.refuse"
 """What records of format 4 name."""
 _HEAD = f'["{_FUNCTION}",null,["'
@@ -48,7 +48,7 @@ def decode(task_type: str, stored: bytes) -> bytes | PayloadReference:
     try:
         function, _, (_, data), reference = json.loads(_inflated(stored))
         if function not in (_FUNCTION, _BEFORE):
-            raise CorruptRecord(f"the record calls {function!r}, which is not a function of Task Queue")
+            raise CorruptRecord(f"the record calls {function!r}, which is not a function of Firmq")
         return PayloadReference.read(reference) if reference else json.dumps(data).encode()
     except (ValueError, TypeError, RecursionError) as error:
         raise CorruptRecord("the record's data is not a task's call") from error

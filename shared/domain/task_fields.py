@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from taskqueue.shared.domain.retry import MOST_PAUSES
+from firmq.shared.domain.retry import MOST_PAUSES
 
 _TEN_YEARS = 10 * 365 * 86400
 HIGHEST_SCORE = 2**53

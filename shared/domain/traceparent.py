@@ -36,16 +36,16 @@ class Subject:
     def attributes(self, operation: str, kind: str = "") -> dict[str, str | int]:
         """Returns attributes by the conventions for messaging; `kind` is the operation type, if they define one."""
         found: dict[str, str | int] = {
-            "messaging.system": "taskqueue",
+            "messaging.system": "firmq",
             "messaging.operation.name": operation,
             "messaging.destination.name": self.queue,
             "messaging.message.id": self.id,
-            "taskqueue.task.type": self.type,
+            "firmq.task.type": self.type,
         }
         if kind:
             found["messaging.operation.type"] = kind
         if self.attempt:
-            found["taskqueue.task.attempt"] = self.attempt
+            found["firmq.task.attempt"] = self.attempt
         return found
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select, Table, func, select
 
-from taskqueue.shared.history import histogram
-from taskqueue.shared.history.histogram import Histogram
-from taskqueue.shared.history.tables import CAUSES, STATISTICS
+from firmq.shared.history import histogram
+from firmq.shared.history.histogram import Histogram
+from firmq.shared.history.tables import CAUSES, STATISTICS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from taskqueue.shared.history.reading import History
+    from firmq.shared.history.reading import History
 
 COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 NOTHING = (0,) * len(COUNTS) + (histogram.EMPTY, histogram.EMPTY)

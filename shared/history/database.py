@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from taskqueue.shared.errors import HistoryUnavailable
+from firmq.shared.errors import HistoryUnavailable
 
 T = TypeVar("T")
 

@@ -16,16 +16,16 @@ from sqlalchemy import Table, bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.history import histogram
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.rows import Key, Row, Sums, causes, keep_first, row_of, statistics, tags_of
-from taskqueue.shared.history.tables import CAUSES, SCHEMA, STATISTICS, TAGS, TASKS, migrate
+from firmq.shared.domain.task import TaskState
+from firmq.shared.history import histogram
+from firmq.shared.history.database import Database
+from firmq.shared.history.rows import Key, Row, Sums, causes, keep_first, row_of, statistics, tags_of
+from firmq.shared.history.tables import CAUSES, SCHEMA, STATISTICS, TAGS, TASKS, migrate
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from taskqueue.shared.stores.unarchived import EndedTask
+    from firmq.shared.stores.unarchived import EndedTask
 
 KEPT = {60: timedelta(days=2), 3600: timedelta(days=60), 86400: timedelta(days=730)}
 """How long statistics are kept, by the length of their periods."""

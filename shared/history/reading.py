@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Select, Table, and_, select, tuple_
 from sqlalchemy.exc import DataError
 
-from taskqueue.shared.domain import search, task_data
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.task import TaskDetail, TaskState, TaskSummary
-from taskqueue.shared.errors import CorruptRecord, TaskNotFound
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.tables import TAGS, TASKS
-from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, read_detail, read_summary
-from taskqueue.shared.stores.tasks import Filter, Page
+from firmq.shared.domain import search, task_data
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
+from firmq.shared.errors import CorruptRecord, TaskNotFound
+from firmq.shared.history.database import Database
+from firmq.shared.history.tables import TAGS, TASKS
+from firmq.shared.stores.record_fields import SUMMARY_FIELDS, read_detail, read_summary
+from firmq.shared.stores.tasks import Filter, Page
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

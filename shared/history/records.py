@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.errors import HistoryUnavailable, TaskNotFound, needs
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.stores.tasks import Filter, Page, Reading, Records
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.errors import HistoryUnavailable, TaskNotFound, needs
+from firmq.shared.redis.client import translated
+from firmq.shared.stores.tasks import Filter, Page, Reading, Records
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.history.reading import History
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.history.reading import History
 
 ARCHIVED = "h"
 """What cursors begin with that lead into the history."""
@@ -111,6 +111,6 @@ def open_history(settings: Settings) -> History | None:
     if not settings.history_url:
         return None
     with needs("HISTORY_URL", extra="history"):  # imported here, as SQLAlchemy is slow to import
-        from taskqueue.shared.history.database import Database
-        from taskqueue.shared.history.reading import TIMEOUT, History
+        from firmq.shared.history.database import Database
+        from firmq.shared.history.reading import TIMEOUT, History
     return History(Database(settings.history_url, TIMEOUT))

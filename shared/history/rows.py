@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.decode import UNREADABLE, whole
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.history import histogram
-from taskqueue.shared.stores.unarchived import EndedTask
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.decode import UNREADABLE, whole
+from firmq.shared.domain.task import TaskState
+from firmq.shared.history import histogram
+from firmq.shared.stores.unarchived import EndedTask
 
 GRAINS = (60, 3600, 86400)
 """Lengths of the periods of the statistics, in seconds."""

@@ -24,12 +24,12 @@ from sqlalchemy import (
     update,
 )
 
-from taskqueue.shared.errors import IncompatibleSchema
+from firmq.shared.errors import IncompatibleSchema
 
 METADATA = MetaData()
 
 TASKS = Table(
-    "taskqueue_history",
+    "firmq_history",
     METADATA,
     Column("task_id", String(128), primary_key=True),
     Column("ended_at", BigInteger, primary_key=True, autoincrement=False),
@@ -48,21 +48,21 @@ TASKS = Table(
     Column("record", Text, nullable=False),
     Column("result", Text),
     # A list is by state: one without a state or with several merges these, which are few.
-    Index("taskqueue_history_by_state", "state", "ended_at", "task_id"),
-    Index("taskqueue_history_by_type", "type", "state", "ended_at", "task_id"),
+    Index("firmq_history_by_state", "state", "ended_at", "task_id"),
+    Index("firmq_history_by_type", "type", "state", "ended_at", "task_id"),
 )
 
 TAGS = Table(
-    "taskqueue_history_tags",
+    "firmq_history_tags",
     METADATA,
     Column("tag", String(64), primary_key=True),
     Column("ended_at", BigInteger, primary_key=True, autoincrement=False),
     Column("task_id", String(128), primary_key=True),
-    Index("taskqueue_history_tags_of_task", "task_id", "ended_at"),
+    Index("firmq_history_tags_of_task", "task_id", "ended_at"),
 )
 
 STATISTICS = Table(
-    "taskqueue_history_statistics",
+    "firmq_history_statistics",
     METADATA,
     Column("seconds", Integer, primary_key=True, autoincrement=False),
     Column("at", BigInteger, primary_key=True, autoincrement=False),
@@ -79,7 +79,7 @@ STATISTICS = Table(
 )
 
 CAUSES = Table(
-    "taskqueue_history_causes",
+    "firmq_history_causes",
     METADATA,
     Column("seconds", Integer, primary_key=True, autoincrement=False),
     Column("at", BigInteger, primary_key=True, autoincrement=False),
@@ -89,7 +89,7 @@ CAUSES = Table(
     Column("failed", BigInteger, nullable=False),
 )
 
-SCHEMA = Table("taskqueue_history_schema", METADATA, Column("version", Integer, nullable=False))
+SCHEMA = Table("firmq_history_schema", METADATA, Column("version", Integer, nullable=False))
 
 STEPS: Sequence[Callable[[Connection], object]] = (METADATA.create_all,)
 """The migrations, in order; a database of version N had the first N. Each runs in a transaction with its number.
@@ -108,7 +108,7 @@ def migrate(connection: Connection) -> None:
     found = connection.execute(select(SCHEMA.c.version)).scalar_one()
     if found > VERSION:
         raise IncompatibleSchema(
-            f"the history in the database has version {found}, and this version of Task Queue knows {VERSION}: "
+            f"the history in the database has version {found}, and this version of Firmq knows {VERSION}: "
             "upgrade this part, or name another database in HISTORY_URL"
         )
     for step in STEPS[found:]:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from taskqueue.shared.config.settings import exit_with
+from firmq.shared.config.settings import exit_with
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 2048

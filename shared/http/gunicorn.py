@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
-from taskqueue.shared.config.settings import Settings, exit_with
-from taskqueue.shared.http import bind
+from firmq.shared.config.settings import Settings, exit_with
+from firmq.shared.http import bind
 
 if TYPE_CHECKING:
     import socket

@@ -26,7 +26,7 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import WSGITask
 
-from taskqueue.shared.http.bind import raise_file_limit
+from firmq.shared.http.bind import raise_file_limit
 
 HEADER_BYTES = 32 << 10
 UNREAD_SECONDS = 20

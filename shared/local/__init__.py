@@ -1,1 +1,1 @@
-"""Runs the whole product on one machine: `taskqueue dev`. Containers have their own supervisors."""
+"""Runs the whole product on one machine: `firmq dev`. Containers have their own supervisors."""

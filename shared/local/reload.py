@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from taskqueue.shared.local.source_files import SourceFiles
+from firmq.shared.local.source_files import SourceFiles
 
 INTERVAL = 0.1
 SETTLED = 0.05

@@ -19,11 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.http.healthcheck import status as readiness
-from taskqueue.shared.parent_death import dies_with_us
+from firmq.shared.errors import FirmqError
+from firmq.shared.http.healthcheck import status as readiness
+from firmq.shared.parent_death import dies_with_us
 
-SUPERVISOR = "taskqueue"
+SUPERVISOR = "firmq"
 """The name of the supervisor in the log."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -38,7 +38,7 @@ _LINES_REMEMBERED = 20
 _COLOURS = ("36", "33", "35", "32", "34", "31")
 
 
-class ServiceDidNotStart(TaskQueueError):
+class ServiceDidNotStart(FirmqError):
     """Raised when a service does not become ready."""
 
 
@@ -77,7 +77,7 @@ def describe_exit(status: int) -> str:
 class ServiceLog:
     """Merges the logs of all services: writes lines after aligned names.
 
-    If the reader is gone (`taskqueue dev | head`, a closed terminal), it writes no more, so that services still stop in
+    If the reader is gone (`firmq dev | head`, a closed terminal), it writes no more, so that services still stop in
     order.
     """
 

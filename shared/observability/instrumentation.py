@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
 
-from taskqueue.shared.domain.traceparent import checked
-from taskqueue.shared.observability.tracing import Tracing, context_from, not_recorded
+from firmq.shared.domain.traceparent import checked
+from firmq.shared.observability.tracing import Tracing, context_from, not_recorded
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -68,7 +68,7 @@ def trace_requests(app: Flask, tracing: Tracing, methods: Iterable[str] = ()) ->
     _prepare()
     from opentelemetry.instrumentation.flask import FlaskInstrumentor
 
-    from taskqueue.shared.observability.otlp import DecidedBefore
+    from firmq.shared.observability.otlp import DecidedBefore
 
     plain = app.wsgi_app
     instrumentor: Any = FlaskInstrumentor()

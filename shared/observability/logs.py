@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
-from taskqueue.shared import failpoints
-from taskqueue.shared.observability.background_log import BackgroundHandler
+from firmq.shared import failpoints
+from firmq.shared.observability.background_log import BackgroundHandler
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))}
@@ -53,7 +53,7 @@ def configure(
     handler.setFormatter(TextLine(part, context) if as_text else JsonLine(part, instance, app_version, context))
     handlers: list[logging.Handler] = [handler]
     if export == "otlp":
-        from taskqueue.shared.observability.otlp_logs import OTLPHandler
+        from firmq.shared.observability.otlp_logs import OTLPHandler
 
         handlers.append(OTLPHandler(part, instance, app_version, lambda record: _extras(record, context)))
     logging.basicConfig(handlers=handlers, level=level, force=True)

@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler, SamplingResult
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.collector import Destination
+    from firmq.shared.config.collector import Destination
 
-log = logging.getLogger("taskqueue.shared.observability.tracing")
+log = logging.getLogger("firmq.shared.observability.tracing")
 
 QUEUE = 2048
 """Maximum spans waiting to be sent: about 4 MB."""
@@ -101,8 +101,8 @@ def resource_of(part: str, instance: str, app_version: str) -> Resource:
     """Returns what describes a process to the collector."""
     return Resource.create(
         {
-            "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"taskqueue-{part}",
-            "service.namespace": "taskqueue",
+            "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"firmq-{part}",
+            "service.namespace": "firmq",
             **({"service.instance.id": instance} if instance else {}),
             **({"service.version": app_version} if app_version else {}),
         }

@@ -14,8 +14,8 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from taskqueue.shared.config.collector import log_exporter
-from taskqueue.shared.observability.otlp import DELAY_MS, QUEUE, listen_to_complaints, resource_of, shut_down
+from firmq.shared.config.collector import log_exporter
+from firmq.shared.observability.otlp import DELAY_MS, QUEUE, listen_to_complaints, resource_of, shut_down
 
 STOP_SECONDS = 1.5
 """Seconds for which an ending process waits until its last lines are sent."""

@@ -5,7 +5,7 @@ Off unless a collector is configured (`OTEL_EXPORTER_OTLP_ENDPOINT`, its traces 
 its argument) and is decided once, at submission. All later steps follow the flag of the W3C `traceparent` in the task's
 meta; a task without one is not traced.
 
-Attributes follow OpenTelemetry's conventions for messaging; `taskqueue.*` covers what they lack. The name of a span is
+Attributes follow OpenTelemetry's conventions for messaging; `firmq.*` covers what they lack. The name of a span is
 the operation and the task type: `send emails`, `process emails`.
 """
 
@@ -21,16 +21,16 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from taskqueue.shared.config.collector import destination_of
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.traceparent import TRACEPARENT, Subject, attempt_span, dead_letter_span, is_sampled
+from firmq.shared.config.collector import destination_of
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.traceparent import TRACEPARENT, Subject, attempt_span, dead_letter_span, is_sampled
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from taskqueue.shared.domain.task import NewTask
+    from firmq.shared.domain.task import NewTask
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SEND, _SETTLE = "send", "settle"
@@ -54,11 +54,11 @@ class Tracing:
         if destination is None and not settings.trace_locally:
             return
         # Imported here so that processes without tracing save its memory and start-up time.
-        from taskqueue.shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
+        from firmq.shared.observability.otlp import ChosenIds, processor_to, provider_of, sampler_of
 
         self.ids = ChosenIds()
         self.provider = provider_of(part, instance, settings.app_version, self.ids, sampler_of(destination, forwarded))
-        self.tracer = self.provider.get_tracer("taskqueue")
+        self.tracer = self.provider.get_tracer("firmq")
         if destination is not None and not forwarded:
             self._processor = processor_to(destination)
             self.provider.add_span_processor(self._processor)
@@ -110,9 +110,9 @@ class Tracing:
         """
         with self.sending(task.subject, None) as travelling:
             span = trace.get_current_span()
-            span.set_attribute("taskqueue.schedule.name", schedule)
-            span.set_attribute("taskqueue.schedule.due_at", (task.meta or {}).get("due_at", ""))
-            yield task.with_trace(travelling), lambda what: span.set_attribute("taskqueue.schedule.outcome", what)
+            span.set_attribute("firmq.schedule.name", schedule)
+            span.set_attribute("firmq.schedule.due_at", (task.meta or {}).get("due_at", ""))
+            yield task.with_trace(travelling), lambda what: span.set_attribute("firmq.schedule.outcome", what)
 
     def storing(self, count: int) -> AbstractContextManager[object]:
         """Records a span around storing many tasks at once, each of which has its own span `create`."""
@@ -170,7 +170,7 @@ class Tracing:
         end_ns: int | None = None,
     ) -> None:
         """Ends the span of an attempt, and records a span `dead-letter` if the task `state` is failed."""
-        span.set_attribute("taskqueue.task.outcome", outcome)
+        span.set_attribute("firmq.task.outcome", outcome)
         if error:
             kind, message = str(error.get("type", "")), str(error.get("message", ""))
             about = {"exception.type": kind, "exception.message": message}
@@ -201,9 +201,9 @@ class Tracing:
         if not self.on or not (items or error):
             return
         about: dict[str, str | int] = {
-            "taskqueue.housekeeping.job": job,
-            "taskqueue.housekeeping.items": items,
-            "taskqueue.housekeeping.instance": self.instance,
+            "firmq.housekeeping.job": job,
+            "firmq.housekeeping.items": items,
+            "firmq.housekeeping.instance": self.instance,
         }
         span = self.tracer.start_span(f"housekeeping {job}", attributes=about, start_time=started_ns)
         if error is not None:
@@ -222,7 +222,7 @@ class Tracing:
         """Sends remaining spans, but waits at most `patience` seconds for the collector."""
         if self.provider is None:
             return
-        from taskqueue.shared.observability.otlp import shut_down
+        from firmq.shared.observability.otlp import shut_down
 
         shut_down(self.provider.shutdown, patience)
 
@@ -245,7 +245,7 @@ def current_traceparent(context: Context | None = None) -> str | None:
 def link_to(traceparent: str | None, what: str) -> Link | None:
     """Returns a link to the span of a `traceparent`, or None."""
     context = trace.get_current_span(context_from(traceparent)).get_span_context()
-    return Link(context, {"taskqueue.link": what}) if context.is_valid else None
+    return Link(context, {"firmq.link": what}) if context.is_valid else None
 
 
 def log_fields() -> dict[str, str]:
@@ -258,7 +258,7 @@ def log_fields() -> dict[str, str]:
 
 def _batch(operation: str, count: int) -> dict[str, str | int]:
     return {
-        "messaging.system": "taskqueue",
+        "messaging.system": "firmq",
         "messaging.operation.name": operation,
         "messaging.operation.type": _SEND,
         "messaging.batch.message_count": count,
@@ -271,7 +271,7 @@ def _record_replay(span: Span, dead: Sequence[tuple[Subject, str | None]]) -> No
     span.set_attributes(one.attributes("replay", _SEND) if one else _batch("replay", len(dead)))
     for each in dead:
         if context := _dead_letter(*each):
-            span.add_link(context, {"taskqueue.link": "dead letter"})
+            span.add_link(context, {"firmq.link": "dead letter"})
 
 
 def _previous(subject: Subject, traceparent: str | None) -> Link | None:
@@ -279,7 +279,7 @@ def _previous(subject: Subject, traceparent: str | None) -> Link | None:
     if subject.attempt < 2:
         return None
     context = _beside(traceparent, attempt_span(subject.id, subject.attempt - 1))
-    return Link(context, {"taskqueue.link": "previous attempt"}) if context else None
+    return Link(context, {"firmq.link": "previous attempt"}) if context else None
 
 
 def _dead_letter(subject: Subject, traceparent: str | None) -> SpanContext | None:

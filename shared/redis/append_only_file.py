@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from taskqueue.shared.errors import StoreRefused, StoreUnavailable
+from firmq.shared.errors import StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.partition import mark_of_partition
-from taskqueue.shared.redis.keys import Keys, with_prefix
+from firmq.shared.domain.partition import mark_of_partition
+from firmq.shared.redis.keys import Keys, with_prefix
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 
 def connect(
@@ -44,7 +44,7 @@ def connect(
     from redis.exceptions import ConnectionError
     from redis.retry import Retry
 
-    from taskqueue.shared.redis.connections import make_pool
+    from firmq.shared.redis.connections import make_pool
 
     # Only broken connections are retried; a time-out has used up the caller's time already.
     retry = Retry(ConstantBackoff(retry_interval), retries, supported_errors=(ConnectionError,))
@@ -97,7 +97,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from taskqueue.shared.redis.errors import translation
+        from firmq.shared.redis.errors import translation
 
         ours = translation(error)
         if ours is None:

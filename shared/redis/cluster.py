@@ -19,7 +19,7 @@ from redis.connection import ConnectionPool
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError, RedisError
 
-from taskqueue.shared.redis.refusing import Refusing
+from firmq.shared.redis.refusing import Refusing
 
 PATIENCE = 0.4
 """Seconds that a node may take to answer."""

@@ -28,11 +28,11 @@ from redis.connection import (
 from redis.exceptions import AskError, ConnectionError, NoPermissionError, OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
-from taskqueue.shared.config.redis_address import Address, read_address
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.cluster import ClusterNodes, ClusterSlot
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.redis.refusing import Refusing
+from firmq.shared.config.redis_address import Address, read_address
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.cluster import ClusterNodes, ClusterSlot
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.redis.refusing import Refusing
 
 if TYPE_CHECKING:
 
@@ -161,6 +161,7 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
     if found is None:
         if only_submits:
             return
+        _refuse_keys_of_another_name(connection, key.removesuffix("firmq:format") + "taskqueue:format")
         try:
             connection.ask("SET", key, schema_version.FORMAT, "NX")
         except OutOfMemoryError:
@@ -171,6 +172,16 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
         raise ForeignFormat(verdict.refusal)
     if verdict.raise_it and not only_submits:
         connection.ask("EVAL", schema_version.RAISE, 1, key, schema_version.FORMAT)
+
+
+def _refuse_keys_of_another_name(connection: _Guarded, key: str) -> None:
+    """Refuses data of before format 6: what is in it would stay unseen, while RQ's queues would be shared."""
+    try:
+        found = connection.ask("EXISTS", key)
+    except NoPermissionError:
+        return  # rights made for this version: that one never ran with them
+    if found:
+        raise ForeignFormat(schema_version.of_another_name(key))
 
 
 def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:

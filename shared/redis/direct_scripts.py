@@ -16,10 +16,10 @@ from hiredis import pack_command
 from redis import BlockingConnectionPool
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis import append_only_file
-from taskqueue.shared.redis.errors import translation
-from taskqueue.shared.redis.scripts import COPY_WITHIN_MS, Argument, Reply, ScriptCall, Scripts, digest
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis import append_only_file
+from firmq.shared.redis.errors import translation
+from firmq.shared.redis.scripts import COPY_WITHIN_MS, Argument, Reply, ScriptCall, Scripts, digest
 
 if TYPE_CHECKING:
     from redis import Redis

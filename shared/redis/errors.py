@@ -17,9 +17,9 @@ from redis.exceptions import (
     TimeoutError,
 )
 
-from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
-from taskqueue.shared.redis.connections import ForeignFormat
-from taskqueue.shared.redis.refusing import Refusing
+from firmq.shared.errors import CorruptKey, IncompatibleSchema, StoreMisfit, StoreRefused, StoreUnavailable
+from firmq.shared.redis.connections import ForeignFormat
+from firmq.shared.redis.refusing import Refusing
 
 # The last one is the wording of Redis 7.0 for scripts.
 _SCRIPT = re.compile(r"\.? script: (?:[0-9a-f]+, )?on @\w+:\d+\.?")

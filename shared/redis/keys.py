@@ -56,7 +56,7 @@ class Keys:
     RQ_QUEUES = _Key("rq:queues")
     """set, owner: submit, queues_prune. The full key of each lane that held a task; RQ programs add theirs."""
 
-    ADOPTED_LANES = _Key("taskqueue:adopted-lanes")
+    ADOPTED_LANES = _Key("firmq:adopted-lanes")
     """set, owner: rq_adopt, queues_prune. As `RQ_QUEUES`, for lanes that held only tasks made of RQ jobs.
 
     RQ's tools list the queues of `RQ_QUEUES`, and a program expects to find there those that it made.
@@ -105,7 +105,7 @@ class Keys:
         An entry without a chunk says that the bound is reached. `output` in the record has the attempt, the number of
         its last chunk, and the bytes of all.
         """
-        return f"{self.prefix}taskqueue:output:{task_id}"
+        return f"{self.prefix}firmq:output:{task_id}"
 
     RQ_WORKERS = _Key("rq:workers")
     """set, owner: workers. Keys of the live workers."""
@@ -146,71 +146,71 @@ class Keys:
 
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
 
-    FORMAT = _Key("taskqueue:format")
+    FORMAT = _Key("firmq:format")
     """string, owner: every new connection, partition_set; permanent. The schema version (schema_version.py).
 
     Behind it is whether the partition is draining, or when it was activated.
     """
 
-    PARTITION = _Key("taskqueue:partition")
+    PARTITION = _Key("firmq:partition")
     """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""
 
-    WORKERS_STARTED = _Key("taskqueue:workers-started")
+    WORKERS_STARTED = _Key("firmq:workers-started")
     """string, owner: workers of a system with several partitions; permanent. How many have started: they take turns."""
 
-    NOTHING = _Key("taskqueue:nothing")
+    NOTHING = _Key("firmq:nothing")
     """any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
 
-    QUARANTINE = _Key("taskqueue:quarantine")
+    QUARANTINE = _Key("firmq:quarantine")
     """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""
 
     def quarantined(self, key: str) -> str:
         """any type, owner: as `QUARANTINE`; a week. The value of a key that held another type than it should."""
-        return f"{self.prefix}taskqueue:quarantine:{key}"
+        return f"{self.prefix}firmq:quarantine:{key}"
 
     # --- Ours: the state of a task ---------------------------------------------------------------------------------
 
-    TASKS = _Key("taskqueue:tasks")
+    TASKS = _Key("firmq:tasks")
     """zset, owner: submit, remove; permanent. Every task by creation."""
 
     def tasks_of_type(self, task_type: str) -> str:
         """zset, owner: submit, remove; permanent. The tasks of one type by creation."""
-        return f"{self.prefix}taskqueue:tasks:type:{task_type}"
+        return f"{self.prefix}firmq:tasks:type:{task_type}"
 
     def tasks_with_tag(self, tag: str) -> str:
         """zset, owner: submit, remove; permanent. The tasks that carry a tag by creation."""
-        return f"{self.prefix}taskqueue:tasks:tag:{tag}"
+        return f"{self.prefix}firmq:tasks:tag:{tag}"
 
     def pending(self, queue: str) -> str:
         """zset, owner: submit, promote, claim, cancel, expire, reap. Pending tasks by the moment they were enqueued."""
-        return f"{self.prefix}taskqueue:pending:{queue}"
+        return f"{self.prefix}firmq:pending:{queue}"
 
     def foreign(self, queue: str) -> str:
         """zset, owner: claim, recover, foreign_move. Jobs that RQ programs put into `rq_queue`, by when we parked them.
 
         They stay until they are moved to a queue of RQ's own; their records are RQ's and are not touched.
         """
-        return f"{self.prefix}taskqueue:foreign:{queue}"
+        return f"{self.prefix}firmq:foreign:{queue}"
 
-    RQ_ADOPTED = _Key("taskqueue:rq-adopted")
+    RQ_ADOPTED = _Key("firmq:rq-adopted")
     """hash, owner: the scripts in lua/rq, report. Tasks made of RQ jobs: when the job was enqueued, and its id."""
 
     def scheduled(self, queue: str) -> str:
         """zset, owner: submit, promote, cancel, expire. Tasks that start at a given time, by that time."""
-        return f"{self.prefix}taskqueue:scheduled:{queue}"
+        return f"{self.prefix}firmq:scheduled:{queue}"
 
     def retrying(self, queue: str) -> str:
         """zset, owner: report, promote, cancel, expire. Tasks that wait for a retry, by its time."""
-        return f"{self.prefix}taskqueue:retrying:{queue}"
+        return f"{self.prefix}firmq:retrying:{queue}"
 
-    AWAITING = _Key("taskqueue:awaiting")
+    AWAITING = _Key("firmq:awaiting")
     """zset, owner: report, every script that moves a scheduled task. Tasks that wait for a signal, by its time-out."""
 
     def awaiting(self, signal: str) -> str:
         """zset, owner: as `AWAITING`. Those that wait for a signal of this name."""
-        return f"{self.prefix}taskqueue:awaiting:{signal}"
+        return f"{self.prefix}firmq:awaiting:{signal}"
 
-    BLOCKED = _Key("taskqueue:blocked")
+    BLOCKED = _Key("firmq:blocked")
     """zset, owner: submit, and every script that ends a task. Blocked tasks, by when they became blocked."""
 
     def children(self, task_id: str) -> str:
@@ -219,7 +219,7 @@ class Keys:
         The tasks that depend on one. Score: above 0 not notified yet of its end, 0 notified, below 0 waiting for its
         retry (`_relations.lua`).
         """
-        return f"{self.prefix}taskqueue:children:{task_id}"
+        return f"{self.prefix}firmq:children:{task_id}"
 
     def remote_parent(self, task_id: str) -> str:
         """hash, owner: parents_note; until no task here depends on it. A parent in another partition.
@@ -227,9 +227,9 @@ class Keys:
         Its state, its result or error (found; empty with a mark that it is too large), when they were read by the clock
         of its partition (as_of), when they were noted here (noted_at), and the number of its partition.
         """
-        return f"{self.prefix}taskqueue:remote-parent:{task_id}"
+        return f"{self.prefix}firmq:remote-parent:{task_id}"
 
-    REMOTE_PARENTS = _Key("taskqueue:remote-parents")
+    REMOTE_PARENTS = _Key("firmq:remote-parents")
     """zset, owner: parents_note. The ids of `remote_parent`, by when each was last looked up in its partition."""
 
     def notices(self, partition: str) -> str:
@@ -237,42 +237,42 @@ class Keys:
 
         By when they ended; the housekeeper's job `dependencies` delivers them.
         """
-        return f"{self.prefix}taskqueue:notices:{partition}"
+        return f"{self.prefix}firmq:notices:{partition}"
 
-    DEFERRED_WORK = _Key("taskqueue:deferred")
+    DEFERRED_WORK = _Key("firmq:deferred")
     """zset, owner: as `children`. Deferred work by age: `task:ID` with children to notify, `batch:ID` with work."""
 
-    LEASES = _Key("taskqueue:leases")
+    LEASES = _Key("firmq:leases")
     """zset, owner: claim, extend, report, release, reap. Running tasks by the end of their lease."""
 
-    REAPER = _Key("taskqueue:reaper")
+    REAPER = _Key("firmq:reaper")
     """hash, owner: reap. When ended leases were last checked, and how much of the time since is an outage."""
 
-    DEADLINES = _Key("taskqueue:deadlines")
+    DEADLINES = _Key("firmq:deadlines")
     """zset, owner: submit, claim, report, expire. Waiting tasks with an expiry, by that time."""
 
     def ended(self, state: str) -> str:
         """zset, owner: report, cancel, expire, requeue, prune. Ended tasks of one final state, by their end."""
-        return f"{self.prefix}taskqueue:{state}"
+        return f"{self.prefix}firmq:{state}"
 
-    DELETED = _Key("taskqueue:deleted")
+    DELETED = _Key("firmq:deleted")
     """zset, owner: purge, bulk_step, restore; RETENTION_DELETED. Deleted tasks that can be restored, by deletion."""
 
     def deleted(self, task_id: str) -> str:
         """hash, owner: as `DELETED`; RETENTION_DELETED. The record of a deleted task, and the bulk action (bulk)."""
-        return f"{self.prefix}taskqueue:deleted:{task_id}"
+        return f"{self.prefix}firmq:deleted:{task_id}"
 
     def deleted_results(self, task_id: str) -> str:
         """stream, owner: as `DELETED`; RETENTION_DELETED. RQ's results of a deleted task."""
-        return f"{self.prefix}taskqueue:deleted-results:{task_id}"
+        return f"{self.prefix}firmq:deleted-results:{task_id}"
 
-    HISTORY = _Key("taskqueue:history")
+    HISTORY = _Key("firmq:history")
     """hash, owner: history_take; a week after the last run of the job `history`. There is a history to feed.
 
     most (how many ends may wait for it), lost (how many were given up over that), checked_at and error of the last run.
     """
 
-    UNARCHIVED = _Key("taskqueue:history:unarchived")
+    UNARCHIVED = _Key("firmq:history:unarchived")
     """zset, owner: every script that ends a task, history_done. Ends that are not in the history yet, by their time.
 
     The id of the task, or ID|SCORE for one whose record was removed or requeued since (`kept_end`).
@@ -280,17 +280,17 @@ class Keys:
 
     def kept_end(self, member: str) -> str:
         """hash, owner: as `UNARCHIVED`. The record of a task as it was at that end, with the result for RQ."""
-        return f"{self.prefix}taskqueue:history:end:{member}"
+        return f"{self.prefix}firmq:history:end:{member}"
 
-    PAYLOAD_STORE = _Key("taskqueue:payload-store")
+    PAYLOAD_STORE = _Key("firmq:payload-store")
     """string, owner: the job payloads; permanent. The mark of the payload store that belongs to this data."""
 
-    UNIQUE = _Key("taskqueue:unique")
+    UNIQUE = _Key("firmq:unique")
     """hash, owner: submit; until the task starts or ends. Unique keys (type:key) and the ids of their holders."""
 
     def unique_for(self, key: str) -> str:
         """string, owner: submit; the requested time. The task that holds a unique key for a time."""
-        return f"{self.prefix}taskqueue:unique-for:{key}"
+        return f"{self.prefix}firmq:unique-for:{key}"
 
     def idempotency(self, digest: str) -> str:
         """hash, owner: submit_once, request_begin, request_end, batch_extend; IDEMPOTENCY_TTL. A request with this key.
@@ -299,26 +299,26 @@ class Keys:
         it out, its time-out, the seed of the ids of its tasks, the first of their indexes in a batch, and the earlier
         tasks from which they are made (selected).
         """
-        return f"{self.prefix}taskqueue:idempotency:{digest}"
+        return f"{self.prefix}firmq:idempotency:{digest}"
 
     def receipt(self, task_id: str) -> str:
         """string, owner: submit_outbox; a year, then IDEMPOTENCY_TTL once settled. The task that a row became."""
-        return f"{self.prefix}taskqueue:receipt:{task_id}"
+        return f"{self.prefix}firmq:receipt:{task_id}"
 
-    LIMITS = _Key("taskqueue:limits")
+    LIMITS = _Key("firmq:limits")
     """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 
-    LIMITS_DECLARED = _Key("taskqueue:limits:declared")
+    LIMITS_DECLARED = _Key("firmq:limits:declared")
     """hash, owner: limit_declare; permanent. Limits that handlers and settings declare, overridden or not."""
 
-    LIMITS_DUE = _Key("taskqueue:limits:due")
+    LIMITS_DUE = _Key("firmq:limits:due")
     """zset, owner: submit, claim, the limit scripts. Limits with waiting tasks, by when one may start.
 
     +inf: when a slot is freed. `worker:TYPE#VERSIONS`: tasks that wait for a worker with the type, in a version that is
     not one of those.
     """
 
-    LIMIT_SHARES = _Key("taskqueue:limits:shares")
+    LIMIT_SHARES = _Key("firmq:limits:shares")
     """hash, owner: the limit_shares scripts; while there are several partitions. What this one has of each limit.
 
     Slots, part of the rate in millionths, and the numbers of the limit, with spaces between them; "" has the highest
@@ -327,43 +327,43 @@ class Keys:
 
     def slots(self, limit: str) -> str:
         """set, owner: claim, report, release, reap; while the limit has a concurrency. Tasks that hold a slot."""
-        return f"{self.prefix}taskqueue:slots:{limit}"
+        return f"{self.prefix}firmq:slots:{limit}"
 
     def bucket(self, limit: str) -> str:
         """hash, owner: claim, release; until it is full again. Tokens of a rate limit, and when they were counted."""
-        return f"{self.prefix}taskqueue:bucket:{limit}"
+        return f"{self.prefix}firmq:bucket:{limit}"
 
     def throttled(self, queue: str) -> str:
         """zset, owner: submit, claim, leave. Throttled tasks (in a wait queue, not the list), as in `pending`."""
-        return f"{self.prefix}taskqueue:throttled:{queue}"
+        return f"{self.prefix}firmq:throttled:{queue}"
 
     def wait_queue(self, name: str) -> str:
         """zset, owner: submit, claim, leave. A wait queue (queue|limit|tenant), by place (`enter_wait_queue`)."""
-        return f"{self.prefix}taskqueue:wait-queue:{name}"
+        return f"{self.prefix}firmq:wait-queue:{name}"
 
     def wait_queues(self, group: str) -> str:
         """zset, owner: submit, claim. The tenants in the wait queues of queue|limit, by their last turn there."""
-        return f"{self.prefix}taskqueue:wait-queues:{group}"
+        return f"{self.prefix}firmq:wait-queues:{group}"
 
     def last_turn(self, lane: str) -> str:
         """zset, owner: claim; ten minutes. Tenants of a lane that competed, by their last turn in any wait queue."""
-        return f"{self.prefix}taskqueue:turns:{lane}"
+        return f"{self.prefix}firmq:turns:{lane}"
 
-    FAIR = _Key("taskqueue:fair")
+    FAIR = _Key("firmq:fair")
     """set, owner: submit, claim. Queues in which tenants currently take turns, or tasks with scores wait."""
 
-    FAILURE_GROUPS = _Key("taskqueue:failure-groups")
+    FAILURE_GROUPS = _Key("firmq:failure-groups")
     """zset, owner: every script that dead-letters a task, or undoes that. Fingerprints by number of dead letters."""
 
     def failure_group(self, fingerprint: str) -> str:
         """zset, owner: as `FAILURE_GROUPS`. The dead letters of one group by their end."""
-        return f"{self.prefix}taskqueue:failure-group:{fingerprint}"
+        return f"{self.prefix}firmq:failure-group:{fingerprint}"
 
     def first_seen(self, fingerprint: str) -> str:
         """string, owner: as `FAILURE_GROUPS`; 30 days after a group's last dead letter. When its first task failed."""
-        return f"{self.prefix}taskqueue:first-seen:{fingerprint}"
+        return f"{self.prefix}firmq:first-seen:{fingerprint}"
 
-    FAILURE_GROUP_OF = _Key("taskqueue:failure-group-of")
+    FAILURE_GROUP_OF = _Key("firmq:failure-group-of")
     """hash, owner: as `FAILURE_GROUPS`. Each dead letter's fingerprint, apart from the record, which may be corrupt."""
 
     # --- Ours: batches ----------------------------------------------------------------------------------------------
@@ -375,77 +375,77 @@ class Keys:
         stopped, stopped_at, work and work_at (progress of a cancel or a retry of all its tasks), next (the index behind
         all reserved ones).
         """
-        return f"{self.prefix}taskqueue:batch:{batch_id}"
+        return f"{self.prefix}firmq:batch:{batch_id}"
 
     def batch_items(self, batch_id: str) -> str:
         """zset, owner: submit; as long as the batch. Its tasks by their place in it, including removed ones."""
-        return f"{self.prefix}taskqueue:batch-items:{batch_id}"
+        return f"{self.prefix}firmq:batch-items:{batch_id}"
 
     def batch_wait_queue(self, batch_id: str) -> str:
         """zset, owner: submit, and every script that moves a task. Tasks that wait for a slot of max_running."""
-        return f"{self.prefix}taskqueue:batch-waiting:{batch_id}"
+        return f"{self.prefix}firmq:batch-waiting:{batch_id}"
 
-    BATCHES = _Key("taskqueue:batches")
+    BATCHES = _Key("firmq:batches")
     """zset, owner: batch_open, batch_prune. All batches by creation."""
 
-    OPEN_BATCHES = _Key("taskqueue:batches:open")
+    OPEN_BATCHES = _Key("firmq:batches:open")
     """zset, owner: batch_open, batch_close. Batches that are still open, by the last request of the sender."""
 
-    EMPTY_BATCHES = _Key("taskqueue:batches:empty")
+    EMPTY_BATCHES = _Key("firmq:batches:empty")
     """zset, owner: batch_close, prune, purge. Batches without a task on record, by creation; removed after a day."""
 
     # --- Ours: between the components--------------------------------------------------------------------------------
 
-    WAKEUP = _Key("taskqueue:wakeup")
+    WAKEUP = _Key("firmq:wakeup")
     """list, owner: as `DEFERRED_WORK`; at most 64 long. Wake-up list: each entry wakes one idle worker of any queue."""
 
     def wakeup(self, lane: str) -> str:
         """list, owner: submit, promote; at most 64 long. Wake-up list of a lane; a lost entry delays a task by 4 s."""
-        return f"{self.prefix}taskqueue:wakeup:{lane}"
+        return f"{self.prefix}firmq:wakeup:{lane}"
 
     def control(self, worker: str) -> str:
         """list, owner: cancel, workers; an hour. Commands to one worker: `cancel ID`, `drain`, `look` (work for it)."""
-        return f"{self.prefix}taskqueue:control:{worker}"
+        return f"{self.prefix}firmq:control:{worker}"
 
     def claim(self, claimant: str) -> str:
         """string, owner: claim; a minute. The last claim, so that a repeated command gets the same answer.
 
         A claimant is a worker, or, for its concurrent executors, its name with a `+`.
         """
-        return f"{self.prefix}taskqueue:claim:{claimant}"
+        return f"{self.prefix}firmq:claim:{claimant}"
 
     def dispatched(self, claimant: str) -> str:
         """string, owner: submit_one, claim; a minute. The answer of a parked claim, as `claim` records it."""
-        return f"{self.prefix}taskqueue:dispatched:{claimant}"
+        return f"{self.prefix}firmq:dispatched:{claimant}"
 
-    PARKED_CLAIMS = _Key("taskqueue:parked-claims")
+    PARKED_CLAIMS = _Key("firmq:parked-claims")
     """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
     def parked_claim(self, claimant: str) -> str:
         """string, owner: claim, submit; a minute. A parked claim: the arguments of the worker's next claim, in JSON."""
-        return f"{self.prefix}taskqueue:parked-claim:{claimant}"
+        return f"{self.prefix}firmq:parked-claim:{claimant}"
 
     def direct_dispatch(self, worker: str) -> str:
         """channel: submit answers a parked claim here; `[token of the claim, its reply]` in JSON."""
-        return f"{self.prefix}taskqueue:direct-dispatch:{worker}"
+        return f"{self.prefix}firmq:direct-dispatch:{worker}"
 
-    SUBMISSION_CHECK = _Key("taskqueue:submission-check")
+    SUBMISSION_CHECK = _Key("firmq:submission-check")
     """string, owner: submission_check; a minute. When a gateway last verified, by writing it, that Redis takes any."""
 
-    QUEUES = _Key("taskqueue:queues")
+    QUEUES = _Key("firmq:queues")
     """zset, owner: submit, queues_prune; QUEUE_RETENTION. Every queue of ours by its last use, to a minute.
 
     Those of QUEUES are ours without being here. It decides which queues a worker takes from; `RQ_QUEUES` has RQ's own
     too.
     """
 
-    QUEUE_CREATORS = _Key("taskqueue:queue-creators")
+    QUEUE_CREATORS = _Key("firmq:queue-creators")
     """hash, owner: the gateway; permanent. Which client of an API key was first to name a queue, and when."""
 
-    PAUSED = _Key("taskqueue:paused")
+    PAUSED = _Key("firmq:paused")
     """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""
 
-    TYPE_SETS = _Key("taskqueue:types:sets")
+    TYPE_SETS = _Key("firmq:types:sets")
     """zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
 
     By the last heartbeat of a worker that has them.
@@ -453,53 +453,53 @@ class Keys:
 
     def type_set(self, digest: str) -> str:
         """hash, owner: as `TYPE_SETS`. Types of one set: name to version; @first (time of publication) and @host."""
-        return f"{self.prefix}taskqueue:types:set:{digest}"
+        return f"{self.prefix}firmq:types:set:{digest}"
 
-    TYPE_VERSIONS = _Key("taskqueue:types:versions")
+    TYPE_VERSIONS = _Key("firmq:types:versions")
     """hash, owner: as `TYPE_SETS`. Versions in these sets: digest to JSON with the name and the schema of the data."""
 
-    CONCURRENT_TYPES = _Key("taskqueue:types:concurrent")
+    CONCURRENT_TYPES = _Key("firmq:types:concurrent")
     """set, owner: announce; permanent. Types of which an executor runs many tasks at a time (lane `QUEUE+`)."""
 
-    TYPES_OF = _Key("taskqueue:types:of")
+    TYPES_OF = _Key("firmq:types:of")
     """hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""
 
-    WORKERS = _Key("taskqueue:workers")
+    WORKERS = _Key("firmq:workers")
     """zset, owner: workers. Live workers by last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""
 
-    LOST_WORKERS = _Key("taskqueue:workers:lost")
+    LOST_WORKERS = _Key("firmq:workers:lost")
     """zset, owner: the timeout job; a week, at most 100. Workers that died or hung, by their last heartbeat."""
 
-    REASSIGNED = _Key("taskqueue:workers:reassigned")
+    REASSIGNED = _Key("firmq:workers:reassigned")
     """zset, owner: reap; as long as its worker is on record. How many tasks each lost, now back in their queues."""
 
     def worker(self, name: str) -> str:
         """string (JSON), owner: the worker; until its orderly end, else a week. Its current work."""
-        return f"{self.prefix}taskqueue:worker:{name}"
+        return f"{self.prefix}firmq:worker:{name}"
 
-    DEPLOYS = _Key("taskqueue:deploys")
+    DEPLOYS = _Key("firmq:deploys")
     """zset, owner: announce; the living ones, and at most 200 others. Every APP_VERSION by when it first served."""
 
-    DEPLOYS_SEEN = _Key("taskqueue:deploys:seen")
+    DEPLOYS_SEEN = _Key("firmq:deploys:seen")
     """zset, owner: announce; as `DEPLOYS`. The same by the last heartbeat of a worker that has it."""
 
     def version_ends(self, hour: int) -> str:
         """hash, owner: report; 26 hours. Attempts of one hour since 1970: `VERSION|TYPE|completed` and `failed`."""
-        return f"{self.prefix}taskqueue:version-ends:{hour}"
+        return f"{self.prefix}firmq:version-ends:{hour}"
 
     def throughput(self, minute: int) -> str:
         """hash, owner: submit, report, reap, announce; two hours. Counts of a minute since 1970: submitted, …"""
-        return f"{self.prefix}taskqueue:throughput:{minute}"
+        return f"{self.prefix}firmq:throughput:{minute}"
 
-    RECOVERY_CURSOR = _Key("taskqueue:recovery")
+    RECOVERY_CURSOR = _Key("firmq:recovery")
     """hash, owner: recover; permanent. The position of the consistency check."""
 
     # --- Ours: users ------------------------------------------------------------------------------------------------
 
-    AUDIT = _Key("taskqueue:audit")
+    AUDIT = _Key("firmq:audit")
     """stream, owner: audit; about 10,000 entries. Who did what to which task, queue or worker, and why."""
 
-    DASHBOARD_SECRET = _Key("taskqueue:dashboard:secret")
+    DASHBOARD_SECRET = _Key("firmq:dashboard:secret")
     """string, owner: the dashboard; permanent. Signs its cookies in every process, unless a setting does."""
 
     def dashboard_session(self, digest: str) -> str:
@@ -508,52 +508,52 @@ class Keys:
         Grants no access by itself: the cookie is signed, and carries a mark of the password
         (`dashboard/auth/sessions.py`).
         """
-        return f"{self.prefix}taskqueue:dashboard:session:{digest}"
+        return f"{self.prefix}firmq:dashboard:session:{digest}"
 
     def dashboard_activity(self, digest: str) -> str:
         """string, owner: the dashboard; DASHBOARD_IDLE after the last request of a person. Keeps a session alive."""
-        return f"{self.prefix}taskqueue:dashboard:activity:{digest}"
+        return f"{self.prefix}firmq:dashboard:activity:{digest}"
 
     def dashboard_sign_in(self, digest: str) -> str:
         """string, owner: the dashboard; an hour. A sign-in at the identity provider that succeeded, to be good once."""
-        return f"{self.prefix}taskqueue:dashboard:sign-in:{digest}"
+        return f"{self.prefix}firmq:dashboard:sign-in:{digest}"
 
     def api_key(self, key_id: str) -> str:
         """hash, owner: key_use; a year after the last request. When an API key was last used; its rate's tokens.
 
         used, tokens, at. Grants no access: `API_KEYS` and its file do (`shared/stores/api_keys.py`).
         """
-        return f"{self.prefix}taskqueue:api-key:{key_id}"
+        return f"{self.prefix}firmq:api-key:{key_id}"
 
-    PERSONAL_KEYS = _Key("taskqueue:personal-keys")
+    PERSONAL_KEYS = _Key("firmq:personal-keys")
     """hash, owner: personal_key_add, the dashboard; at most 1,000. Personal API keys by id: JSON with a hash of each.
 
     Grants access where PERSONAL_KEYS allows it (`shared/stores/personal_keys.py`).
     """
 
-    BULKS = _Key("taskqueue:bulks")
+    BULKS = _Key("firmq:bulks")
     """zset, owner: bulk_actions; the latest 100. Bulk actions on dead letters, by when they were begun."""
 
-    OPEN_BULKS = _Key("taskqueue:bulks:open")
+    OPEN_BULKS = _Key("firmq:bulks:open")
     """set, owner: bulk_actions. Unfinished bulk actions; any dashboard carries them out."""
 
-    OPEN_SEARCHES = _Key("taskqueue:bulks:searches")
+    OPEN_SEARCHES = _Key("firmq:bulks:searches")
     """set, owner: bulk_actions. The same, of those whose filter a housekeeper before this set would not understand."""
 
     def bulk(self, action_id: str) -> str:
         """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
-        return f"{self.prefix}taskqueue:bulk:{action_id}"
+        return f"{self.prefix}firmq:bulk:{action_id}"
 
-    FOLLOWED_BULKS = _Key("taskqueue:bulks:followed")
+    FOLLOWED_BULKS = _Key("firmq:bulks:followed")
     """set, owner: bulk_actions. Bulk actions with requeued tasks that have not ended yet."""
 
     def bulk_followed(self, action_id: str) -> str:
         """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks: when, and their fingerprint."""
-        return f"{self.prefix}taskqueue:bulk-followed:{action_id}"
+        return f"{self.prefix}firmq:bulk-followed:{action_id}"
 
     def bulk_ids(self, action_id: str) -> str:
         """zset, owner: bulk_actions; as long as its action. The selected tasks that are still to be done."""
-        return f"{self.prefix}taskqueue:bulk-ids:{action_id}"
+        return f"{self.prefix}firmq:bulk-ids:{action_id}"
 
     # --- Ours: housekeeping ------------------------------------------------------------------------------------------
 
@@ -564,30 +564,30 @@ class Keys:
         or `task.NAME` for the lock of a handler. Without a token it is not held: it is in its cooldown, or its last
         holder is blocked from it.
         """
-        return f"{self.prefix}taskqueue:housekeeper:lock:{name}"
+        return f"{self.prefix}firmq:housekeeper:lock:{name}"
 
-    LOCK_FENCES = _Key("taskqueue:housekeeper:fences")
+    LOCK_FENCES = _Key("firmq:housekeeper:fences")
     """hash, owner: lock_acquire; permanent. Last fencing number of each lock; also the list of locks, at most 1,000."""
 
-    LOST_LOCKS = _Key("taskqueue:housekeeper:lost")
+    LOST_LOCKS = _Key("firmq:housekeeper:lost")
     """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
 
-    PRESENCE = _Key("taskqueue:presence")
+    PRESENCE = _Key("firmq:presence")
     """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last sign of life."""
 
-    ALERTS = _Key("taskqueue:alerts")
+    ALERTS = _Key("firmq:alerts")
     """hash, owner: alerts_write; until the alert is over. What is wrong, since when, and what was sent (JSON)."""
 
-    ALERT_MESSAGES = _Key("taskqueue:alerts:messages")
+    ALERT_MESSAGES = _Key("firmq:alerts:messages")
     """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""
 
-    ALERT_LOG = _Key("taskqueue:alerts:log")
+    ALERT_LOG = _Key("firmq:alerts:log")
     """zset, owner: alerts_write; the last 1,000. Alerts that were raised and resolved (JSON), by when."""
 
-    SCHEDULES = _Key("taskqueue:schedules")
+    SCHEDULES = _Key("firmq:schedules")
     """zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 
-    SCHEDULES_DUE = _Key("taskqueue:schedules:due")
+    SCHEDULES_DUE = _Key("firmq:schedules:due")
     """zset, owner: the schedule scripts. Names of the schedules that are not paused, by their next time."""
 
     def schedule(self, name: str) -> str:
@@ -595,19 +595,19 @@ class Keys:
 
         spec (JSON), revision, source (file or api), due, paused (JSON), last_due, last_task, fired, missed, overlaps.
         """
-        return f"{self.prefix}taskqueue:schedule:{name}"
+        return f"{self.prefix}firmq:schedule:{name}"
 
-    SCHEDULES_MISSED = _Key("taskqueue:schedules:missed")
+    SCHEDULES_MISSED = _Key("firmq:schedules:missed")
     """zset, owner: schedule_fire; until the schedule is removed. Schedules that missed due times, by when last."""
 
     def schedule_runs(self, name: str) -> str:
         """hash, owner: the schedule scripts; until it is removed. Due time and state of its last 30 runs, by task."""
-        return f"{self.prefix}taskqueue:schedules:runs:{name}"
+        return f"{self.prefix}firmq:schedules:runs:{name}"
 
-    SCHEDULES_FOLLOWED = _Key("taskqueue:schedules:followed")
+    SCHEDULES_FOLLOWED = _Key("firmq:schedules:followed")
     """zset, owner: schedule_fire, schedule_follow. Schedules whose runs may change their state, by the next look."""
 
-    SCHEDULES_FAILING = _Key("taskqueue:schedules:failing")
+    SCHEDULES_FAILING = _Key("firmq:schedules:failing")
     """zset, owner: schedule_follow; until a run completes. Schedules by how many of their last runs failed in a row."""
 
     RQ_SCHEDULER_ENTRIES = _Key("rq:scheduler:scheduled_jobs")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from taskqueue.shared.redis.keys import Keys
+from firmq.shared.redis.keys import Keys
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
@@ -29,7 +29,7 @@ _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 @cache
 def sources() -> Mapping[str, str]:
     """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
-    folders = [each for each in (files("taskqueue.shared.redis") / "lua").iterdir() if each.is_dir()]
+    folders = [each for each in (files("firmq.shared.redis") / "lua").iterdir() if each.is_dir()]
     return {file.name.removesuffix(".lua"): file.read_text("utf-8") for folder in folders for file in folder.iterdir()}
 
 

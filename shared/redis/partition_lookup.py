@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.redis.client import keys_of
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.redis.client import keys_of
 
 if TYPE_CHECKING:
     from redis import Redis

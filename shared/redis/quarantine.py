@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.keys import Keys
+    from firmq.shared.redis.keys import Keys
 
 
 @cache

@@ -2,17 +2,17 @@
 
 The number is kept in Redis. Every new connection checks it, and every script does in the step that changes data
 (`_prelude.lua`): a component that does not know the format refuses to work. shared/README.md describes when the number
-has to be raised, and when it must not be. The number is followed by whether the partition is draining (`5 draining`),
-or by when it was activated (`5 since TIME`): every script reads this key anyway.
+has to be raised, and when it must not be. The number is followed by whether the partition is draining (`6 draining`),
+or by when it was activated (`6 since TIME`): every script reads this key anyway.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORMAT = 5
+FORMAT = 6
 """The format that this version writes."""
-OLDEST_READ = 4
+OLDEST_READ = 6
 """The oldest format that this version works with; the number is then raised to its own."""
 _DIGITS = 9
 
@@ -38,6 +38,14 @@ class SchemaCheck:
 def wrong_type(key: str) -> str:
     """Returns the refusal of a key that is no string. No step can quarantine it: every connection checks it first."""
     return f"{key} holds a value of the wrong type: restore it"
+
+
+def of_another_name(key: str) -> str:
+    """Returns the refusal of data whose format is at `key`, where versions kept it before format 6 renamed all keys."""
+    return (
+        f"the data in Redis has format 5 or older ({key}) and this version reads {OLDEST_READ} or newer: "
+        "let the version that wrote it complete its tasks, then use another Redis database (REDIS_URL) or KEY_PREFIX"
+    )
 
 
 def is_draining(found: bytes | str | None) -> bool:

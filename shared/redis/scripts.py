@@ -2,7 +2,7 @@
 
 The store that calls a script knows the layout of its arguments and of its reply. A script is called by its digest; a
 server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch, so none
-are declared: one primary holds all keys of a partition (see `taskqueue.shared.redis.keys`).
+are declared: one primary holds all keys of a partition (see `firmq.shared.redis.keys`).
 
 Every script may be sent twice (redis-py resends after a lost answer): ids and lease tokens make the repetition
 idempotent.
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from taskqueue.shared.domain.clock import Clock, RedisClock
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.errors import CorruptKey, IncompatibleSchema, NotPlaced, StepRefused, StoreRefused
-from taskqueue.shared.redis import append_only_file, quarantine
-from taskqueue.shared.redis.client import is_partition, keys_of, mark_of, text, translated
-from taskqueue.shared.redis.keys import Keys
-from taskqueue.shared.redis.linker import CONFIRMING, source, with_quarantine
+from firmq.shared.domain.clock import Clock, RedisClock
+from firmq.shared.domain.lock import NO_LOCK, FencingToken
+from firmq.shared.errors import CorruptKey, IncompatibleSchema, NotPlaced, StepRefused, StoreRefused
+from firmq.shared.redis import append_only_file, quarantine
+from firmq.shared.redis.client import is_partition, keys_of, mark_of, text, translated
+from firmq.shared.redis.keys import Keys
+from firmq.shared.redis.linker import CONFIRMING, source, with_quarantine
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -43,7 +43,7 @@ Steps: TypeAlias = Generator[ScriptCall, Reply, T]
 
 NO_PLACE = {
     "draining": "this partition is draining and stores no new tasks, and no other one takes this task: "
-    "activate it with `taskqueue partitions activate`, or add another",
+    "activate it with `firmq partitions activate`, or add another",
     "look": "this partition was activated, and another one may hold the key of this task: use a current version of the "
     "client, or wait until each part has the new REDIS_PARTITIONS",
     "elsewhere": "the key of this task is being moved to another partition: try again in some seconds",

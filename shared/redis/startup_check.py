@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.config.redis_address import without_password
-from taskqueue.shared.config.settings import exit_with
-from taskqueue.shared.errors import IncompatibleSchema, StoreMisfit, StoreUnavailable
-from taskqueue.shared.redis.client import connect, translated
-from taskqueue.shared.redis.errors import NO_CERTIFICATE
+from firmq.shared.config.redis_address import without_password
+from firmq.shared.config.settings import exit_with
+from firmq.shared.errors import IncompatibleSchema, StoreMisfit, StoreUnavailable
+from firmq.shared.redis.client import connect, translated
+from firmq.shared.redis.errors import NO_CERTIFICATE
 
 if TYPE_CHECKING:
     from redis import Redis

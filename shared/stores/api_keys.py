@@ -1,6 +1,6 @@
 """API keys of the gateway: who may call it, and for what.
 
-A key is `tq_ID_SECRET`; a line for each names its client and what it permits:
+A key is `fq_ID_SECRET`; a line for each names its client and what it permits:
 
     ID:CLIENT:SCOPES:HASH[:rate=100/s][:expires=2027-01-31]
 
@@ -30,16 +30,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.errors import SettingsError
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Seconds until a change of the file is noticed, at most."""
-_KEY = re.compile(r"tq_([a-z0-9]{4,16})_[0-9a-f]{40}")
+_KEY = re.compile(r"fq_([a-z0-9]{4,16})_[0-9a-f]{40}")
 _ID = re.compile(r"[a-z0-9]{4,16}")
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -102,7 +102,7 @@ def new_key(
 ) -> tuple[ApiKey, str]:
     """Returns a new key, and the text that its owner sends, which cannot be recovered later. Raises ValueError."""
     key_id = "".join(secrets.choice("abcdefghijkmnpqrstuvwxyz23456789") for _ in range(8))
-    text = f"tq_{key_id}_{secrets.token_hex(20)}"
+    text = f"fq_{key_id}_{secrets.token_hex(20)}"
     key = ApiKey(
         id=key_id,
         client=client,
@@ -121,7 +121,7 @@ def read_key(line: str) -> ApiKey:
     scopes, _, rest = rest.partition(":")
     digest, *options = rest.split(":")
     if not _ID.fullmatch(key_id) or not _HASH.fullmatch(digest):
-        raise ValueError("is not a key: create one with `taskqueue keys create CLIENT SCOPE`")
+        raise ValueError("is not a key: create one with `firmq keys create CLIENT SCOPE`")
     if not _CLIENT.fullmatch(client):
         raise ValueError(f"{client[:40]!r} is not a client name: use letters, digits, . _ and -, at most 64")
     known = _options(options)
@@ -189,7 +189,7 @@ class Keyring:
         self.keys = _named("API_KEYS_FILE", self._read)
         self.look_at = clock() + LOOK_SECONDS
         if path and not self.keys:
-            raise SettingsError(f"API_KEYS_FILE: {path} holds no key: create one, `taskqueue keys create CLIENT SCOPE`")
+            raise SettingsError(f"API_KEYS_FILE: {path} holds no key: create one, `firmq keys create CLIENT SCOPE`")
 
     @property
     def required(self) -> bool:
@@ -282,8 +282,8 @@ def _options(parts: Iterable[str]) -> Mapping[str, str]:
 
 
 def _rate(text: str) -> Rate:
-    # Imported here, because it imports the Redis client, which the command `taskqueue` starts without.
-    from taskqueue.shared.domain.limit import read_rate
+    # Imported here, because it imports the Redis client, which the command `firmq` starts without.
+    from firmq.shared.domain.limit import read_rate
 
     count, per = read_rate(text)
     if count < 1:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.csv_lines import csv_lines
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import keys_of, text, translated
-from taskqueue.shared.redis.scripts import Scripts
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.csv_lines import csv_lines
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import keys_of, text, translated
+from firmq.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.domain.task import TaskState, TaskSummary
-from taskqueue.shared.errors import BatchBusy, BatchNotFound
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.redis.quarantine import without_corrupt
-from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, read_summary
-from taskqueue.shared.stores.tasks import cursor_of, read_cursor
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.domain.task import TaskState, TaskSummary
+from firmq.shared.errors import BatchBusy, BatchNotFound
+from firmq.shared.redis.client import text, translated
+from firmq.shared.redis.quarantine import without_corrupt
+from firmq.shared.stores.record_fields import SUMMARY_FIELDS, read_summary
+from firmq.shared.stores.tasks import cursor_of, read_cursor
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may examine while it filters."""

@@ -16,11 +16,11 @@ from itertools import chain, islice
 from threading import Lock
 from typing import Any
 
-from taskqueue.shared.domain.csv_lines import csv_lines
-from taskqueue.shared.domain.redaction import document_in
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.selection import Room, Selection, Source
-from taskqueue.shared.stores.tasks import Records, Unread
+from firmq.shared.domain.csv_lines import csv_lines
+from firmq.shared.domain.redaction import document_in
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.selection import Room, Selection, Source
+from firmq.shared.stores.tasks import Records, Unread
 
 EXAMINED = 10_000
 LARGE = 64 << 10

@@ -17,20 +17,20 @@ from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskqueue.shared.domain.clock import instant, instant_us, to_us
-from taskqueue.shared.domain.decode import UNREADABLE, whole
-from taskqueue.shared.domain.duration import duration
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.domain.partition import sibling
-from taskqueue.shared.domain.task import ENDED, TaskState, TaskSummary
-from taskqueue.shared.errors import TooManyAtOnce
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.clock import instant, instant_us, to_us
+from firmq.shared.domain.decode import UNREADABLE, whole
+from firmq.shared.domain.duration import duration
+from firmq.shared.domain.lock import NO_LOCK, FencingToken
+from firmq.shared.domain.partition import sibling
+from firmq.shared.domain.task import ENDED, TaskState, TaskSummary
+from firmq.shared.errors import TooManyAtOnce
+from firmq.shared.failpoints import failpoint
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument, Scripts
-    from taskqueue.shared.stores.dead_letters import DeadLetters
+    from firmq.shared.redis.scripts import Argument, Scripts
+    from firmq.shared.stores.dead_letters import DeadLetters
 
 KEPT = 100
 """Actions on record, beside those that are open."""

@@ -9,18 +9,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskqueue.shared.domain import strict_json, task_data
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.traceparent import Subject, read_traceparent
-from taskqueue.shared.errors import BatchStopped, IllegalTransition, TaskNotFound
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.tasks import Filter, Page, Records
+from firmq.shared.domain import strict_json, task_data
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.traceparent import Subject, read_traceparent
+from firmq.shared.errors import BatchStopped, IllegalTransition, TaskNotFound
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.tasks import Filter, Page, Records
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
-    from taskqueue.shared.stores.spans import Spans
+    from firmq.shared.redis.scripts import Scripts
+    from firmq.shared.stores.spans import Spans
 
 CHUNK = 200
 """Dead letters moved or removed in one step."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.task import On, TaskState
-from taskqueue.shared.redis.client import is_partition, keys_of, text, translated
-from taskqueue.shared.redis.quarantine import without_corrupt
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.task import On, TaskState
+from firmq.shared.redis.client import is_partition, keys_of, text, translated
+from firmq.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
     from redis import Redis

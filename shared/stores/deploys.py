@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.redis.client import text
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 HOUR = 3_600_000_000
 HOURS = 25

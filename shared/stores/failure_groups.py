@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import UNREADABLE, whole_or_none
-from taskqueue.shared.domain.strict_json import load_anything
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import UNREADABLE, whole_or_none
+from firmq.shared.domain.strict_json import load_anything
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

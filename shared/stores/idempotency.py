@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.task import in_base32
-from taskqueue.shared.errors import KeyBelongsToAnother, RequestInProgress
-from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.task import in_base32
+from firmq.shared.errors import KeyBelongsToAnother, RequestInProgress
+from firmq.shared.redis.client import raw, text, translated
+from firmq.shared.stores.queues import Submitted, is_plain, read_submitted, submit_arguments
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import NewTask
-    from taskqueue.shared.redis.scripts import Scripts, Steps
+    from firmq.shared.domain.task import NewTask
+    from firmq.shared.redis.scripts import Scripts, Steps
 
 SILENCE = timedelta(seconds=10)
 """How long a request of several steps may be silent before a repetition resumes it."""

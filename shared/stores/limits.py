@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import fits
-from taskqueue.shared.domain.limit import Limit, check_name
-from taskqueue.shared.errors import OutdatedTerm
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import fits
+from firmq.shared.domain.limit import Limit, check_name
+from firmq.shared.errors import OutdatedTerm
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 _NUMBERS = ("concurrency", "count", "per", "burst")
 _KINDS: Mapping[str, type] = {"source": str, "by": str, **dict.fromkeys((*_NUMBERS, "at"), float)}

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from taskqueue.shared.domain.clock import instant, to_us
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
-from taskqueue.shared.errors import LockChanged, LockLost, StoreUnavailable
-from taskqueue.shared.redis.client import text, text_or_number, translated
+from firmq.shared.domain.clock import instant, to_us
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
+from firmq.shared.errors import LockChanged, LockLost, StoreUnavailable
+from firmq.shared.redis.client import text, text_or_number, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 log = logging.getLogger(__name__)
 

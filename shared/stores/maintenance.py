@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.redis.client import text, text_or_number
+from firmq.shared.domain.lock import NO_LOCK, FencingToken
+from firmq.shared.redis.client import text, text_or_number
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 
 class Reaped(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.redis.client import keys_of, translated
+from firmq.shared.redis.client import keys_of, translated
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import UNREADABLE, moment
-from taskqueue.shared.redis.client import raw, text, translated
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import UNREADABLE, moment
+from firmq.shared.redis.client import raw, text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 Pause = Mapping[str, str]
 """Why something is paused, by whom, since when (`at`), and until when where it has an end (`until`)."""

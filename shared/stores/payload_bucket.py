@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from taskqueue.shared.errors import PayloadUnavailable, needs
+from firmq.shared.errors import PayloadUnavailable, needs
 
 with needs("PAYLOAD_STORE with s3://", extra="s3"):
     from boto3.session import Session

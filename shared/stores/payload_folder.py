@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from taskqueue.shared.errors import PayloadUnavailable
+from firmq.shared.errors import PayloadUnavailable
 
 
 class PayloadFolder:

@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.strict_json import load_anything
-from taskqueue.shared.errors import PayloadUnavailable
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.payload_folder import PayloadFolder
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.strict_json import load_anything
+from firmq.shared.errors import PayloadUnavailable
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.payload_folder import PayloadFolder
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.domain.task import TaskDetail
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.domain.task import TaskDetail
+    from firmq.shared.redis.scripts import Scripts
 
 _MOST_KEPT_ENDS = 10_000
 
@@ -52,7 +52,7 @@ def open_payload_store(url: str) -> PayloadStore | None:
     if parts.scheme == "file":
         return PayloadFolder(unquote(parts.path))
     if parts.scheme == "s3":
-        from taskqueue.shared.stores.payload_bucket import PayloadBucket
+        from firmq.shared.stores.payload_bucket import PayloadBucket
 
         return PayloadBucket(parts.netloc, parts.path.strip("/"))
     return None

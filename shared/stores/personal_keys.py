@@ -1,6 +1,6 @@
 """Personal API keys: a user of the dashboard creates keys of their own for the gateway.
 
-A key is `tqp_ID_SECRET`, which gateways without this feature do not know. Redis holds a hash of its 256 random bits,
+A key is `fqp_ID_SECRET`, which gateways without this feature do not know. Redis holds a hash of its 256 random bits,
 its owner, its scopes and its end. Write access to Redis can therefore create such a key, unlike one of `API_KEYS`:
 gateways accept personal keys only with PERSONAL_KEYS, and for the scopes named there.
 
@@ -21,20 +21,20 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskqueue.shared.domain.clock import instant, instant_us, to_us
-from taskqueue.shared.domain.decode import UNREADABLE, whole_or_none
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.api_keys import ApiKey, Scope
+from firmq.shared.domain.clock import instant, instant_us, to_us
+from firmq.shared.domain.decode import UNREADABLE, whole_or_none
+from firmq.shared.errors import FirmqError
+from firmq.shared.redis.client import text, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.api_keys import ApiKey, Scope
 
 MOST = 1_000
 """Maximum personal keys of a system."""
-_KEY = re.compile(r"tqp_([a-z0-9]{12})_[0-9a-f]{64}")
+_KEY = re.compile(r"fqp_([a-z0-9]{12})_[0-9a-f]{64}")
 _NO_HASH = bytes(32)
 
 
-class TooManyKeys(TaskQueueError):
+class TooManyKeys(FirmqError):
     """The user, or the system, has as many personal keys as allowed."""
 
 
@@ -97,7 +97,7 @@ class PersonalKeys:
     ) -> tuple[PersonalKey, str]:
         """Returns a new key, and the text that its owner sends. Raises TooManyKeys for more than `most` of an owner."""
         key_id = "".join(secrets.choice("abcdefghijkmnpqrstuvwxyz23456789") for _ in range(12))
-        sent = f"tqp_{key_id}_{secrets.token_hex(32)}"
+        sent = f"fqp_{key_id}_{secrets.token_hex(32)}"
         with translated():
             now = self.scripts.now_us()
             key = PersonalKey(

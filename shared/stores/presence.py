@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.redis.client import keys_of, text, translated
+from firmq.shared.redis.client import keys_of, text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 EVERY = 10.0
 """Seconds between signs of life of a housekeeper or a relay."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.redis.client import keys_of, text, translated
-from taskqueue.shared.redis.quarantine import raise_unless_corruption
+from firmq.shared.redis.client import keys_of, text, translated
+from firmq.shared.redis.quarantine import raise_unless_corruption
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 FRESH = 1.0
 """Seconds for which the names are not read again."""

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.clock import instant, instant_us, to_us
-from taskqueue.shared.domain.step import SIGNAL_NAME
-from taskqueue.shared.domain.task import NewTask, TaskState, Webhook
-from taskqueue.shared.errors import BatchStopped, IllegalTransition, QueueFull, TaskNotFound
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.stores.pauses import Pause, Pauses, read_pause
-from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.steps import Check, send_signal
+from firmq.shared.domain import task_data
+from firmq.shared.domain.clock import instant, instant_us, to_us
+from firmq.shared.domain.step import SIGNAL_NAME
+from firmq.shared.domain.task import NewTask, TaskState, Webhook
+from firmq.shared.errors import BatchStopped, IllegalTransition, QueueFull, TaskNotFound
+from firmq.shared.redis.client import text, translated
+from firmq.shared.stores.pauses import Pause, Pauses, read_pause
+from firmq.shared.stores.queue_register import QueueRegister
+from firmq.shared.stores.steps import Check, send_signal
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.shared.redis.scripts import Argument, Scripts, Steps
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.redis.scripts import Argument, Scripts, Steps
 
 _First = Sequence[tuple[bytes, float]]
 """The first entry of an index with its score; empty for an empty index."""
@@ -31,11 +31,11 @@ _FOREIGN = 200
 
 TOO_MANY_QUEUES = (
     "queue {queue} does not exist, and there are as many queues as MAX_QUEUES allows: use one of those that exist "
-    "(taskqueue queues), or raise MAX_QUEUES"
+    "(firmq queues), or raise MAX_QUEUES"
 )
 SHARE_OF_QUEUES = (
     "queue {queue} does not exist, and {client} was the first to use half of MAX_QUEUES, which is the share of one API "
-    "key: use one of those that exist (taskqueue queues), or raise MAX_QUEUES"
+    "key: use one of those that exist (firmq queues), or raise MAX_QUEUES"
 )
 
 FULL = "queue {queue} is full of tasks ready to run: try again after Retry-After, or use another queue"

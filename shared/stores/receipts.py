@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.stores.queues import CHUNK, Submitted, chunks, read_submitted, submit_arguments
+from firmq.shared.domain.clock import to_us
+from firmq.shared.redis.client import translated
+from firmq.shared.stores.queues import CHUNK, Submitted, chunks, read_submitted, submit_arguments
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import NewTask
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.domain.task import NewTask
+    from firmq.shared.redis.scripts import Scripts
 
 KEEP = timedelta(days=366)
 """How long the receipt of a row is kept that may be sent again: how long a relay may be off."""

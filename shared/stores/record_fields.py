@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.decode import UNREADABLE, whole
-from taskqueue.shared.domain.payload import PayloadReference, decode_result
-from taskqueue.shared.domain.retry import Changes, RetryPolicy
-from taskqueue.shared.domain.step import SIGNAL, Step, read_step
-from taskqueue.shared.domain.strict_json import load_anything
-from taskqueue.shared.domain.task import (
+from firmq.shared.domain import task_data
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.decode import UNREADABLE, whole
+from firmq.shared.domain.payload import PayloadReference, decode_result
+from firmq.shared.domain.retry import Changes, RetryPolicy
+from firmq.shared.domain.step import SIGNAL, Step, read_step
+from firmq.shared.domain.strict_json import load_anything
+from firmq.shared.domain.task import (
     Attempt,
     BatchPlace,
     ErrorInfo,
@@ -32,9 +32,9 @@ from taskqueue.shared.domain.task import (
     TaskSummary,
     Webhook,
 )
-from taskqueue.shared.domain.task_fields import whole_if_it_is
-from taskqueue.shared.errors import CorruptRecord
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.task_fields import whole_if_it_is
+from firmq.shared.errors import CorruptRecord
+from firmq.shared.redis.client import text
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.clock import to_us
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 CHUNK = 100
 """Parents in one step; the result of each may be large."""

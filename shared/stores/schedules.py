@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.decode import UNREADABLE, fits, whole
-from taskqueue.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
-from taskqueue.shared.domain.task import INTERNAL_TYPES
-from taskqueue.shared.errors import CorruptRecord, ScheduleChanged, ScheduleNotFound
-from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.stores.queues import TOO_MANY_QUEUES, submit_arguments
-from taskqueue.shared.stores.tasks import encode_cursor, member_of
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.decode import UNREADABLE, fits, whole
+from firmq.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Schedule, Step, following, plan, read_spec, task_for
+from firmq.shared.domain.task import INTERNAL_TYPES
+from firmq.shared.errors import CorruptRecord, ScheduleChanged, ScheduleNotFound
+from firmq.shared.redis.client import raw, text, translated
+from firmq.shared.stores.queues import TOO_MANY_QUEUES, submit_arguments
+from firmq.shared.stores.tasks import encode_cursor, member_of
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.lock import FencingToken
-    from taskqueue.shared.domain.task import NewTask
-    from taskqueue.shared.errors import TaskQueueError
-    from taskqueue.shared.redis.scripts import Argument, Scripts
-    from taskqueue.shared.stores.spans import Spans
+    from firmq.shared.domain.lock import FencingToken
+    from firmq.shared.domain.task import NewTask
+    from firmq.shared.errors import FirmqError
+    from firmq.shared.redis.scripts import Argument, Scripts
+    from firmq.shared.stores.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class ScheduleStore:
             raise self._missing_or_corrupt(name)
         return found
 
-    def _missing_or_corrupt(self, name: str) -> TaskQueueError:
+    def _missing_or_corrupt(self, name: str) -> FirmqError:
         with translated():
             listed = self.scripts.redis.zscore(self.scripts.keys.SCHEDULES, name) is not None
         return CorruptRecord(NOT_READABLE, name=name) if listed else ScheduleNotFound(name=name)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore
 
-from taskqueue.shared.domain.task import TaskSummary
-from taskqueue.shared.errors import TooManyAtOnce
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.tasks import Filter, Records
+from firmq.shared.domain.task import TaskSummary
+from firmq.shared.errors import TooManyAtOnce
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.tasks import Filter, Records
 
 CHUNK = 500
 PAGES = 100

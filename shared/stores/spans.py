@@ -1,4 +1,4 @@
-"""What stores ask of tracing; `taskqueue.shared.observability.tracing.Tracing` does it."""
+"""What stores ask of tracing; `firmq.shared.observability.tracing.Tracing` does it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task import NewTask
-    from taskqueue.shared.domain.traceparent import Subject
+    from firmq.shared.domain.task import NewTask
+    from firmq.shared.domain.traceparent import Subject
 
 
 class Spans(Protocol):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.step import read_step, schema_member
-from taskqueue.shared.errors import (
+from firmq.shared.domain import task_data
+from firmq.shared.domain.step import read_step, schema_member
+from firmq.shared.errors import (
     IllegalTransition,
     LeaseEnded,
     QueueFull,
@@ -18,10 +18,10 @@ from taskqueue.shared.errors import (
     TooManyChildren,
     TooManySteps,
 )
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument, Scripts
+    from firmq.shared.redis.scripts import Argument, Scripts
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,17 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.decode import UNREADABLE, as_declared
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.retry import Changes, RetryPolicy
-from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.redis.quarantine import without_corrupt
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.decode import UNREADABLE, as_declared
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.retry import Changes, RetryPolicy
+from firmq.shared.redis.client import raw, text, translated
+from firmq.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 T = TypeVar("T")
 RECENT = timedelta(minutes=1)
@@ -143,7 +143,7 @@ class TaskTypes:
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
-        from taskqueue.shared.redis.scripts import (
+        from firmq.shared.redis.scripts import (
             Scripts,  # not for executors, which import this module: see `redis/client.py`
         )
 

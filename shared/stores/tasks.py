@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.clock import instant_us, to_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.search import DataField, SearchError, parse
-from taskqueue.shared.domain.strict_json import load_anything
-from taskqueue.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
-from taskqueue.shared.errors import CorruptRecord, TaskNotFound
-from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.redis.quarantine import raise_unless_corruption, without_corrupt
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
+from firmq.shared.domain import task_data
+from firmq.shared.domain.clock import instant_us, to_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.search import DataField, SearchError, parse
+from firmq.shared.domain.strict_json import load_anything
+from firmq.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
+from firmq.shared.errors import CorruptRecord, TaskNotFound
+from firmq.shared.redis.client import raw, text, translated
+from firmq.shared.redis.quarantine import raise_unless_corruption, without_corrupt
+from firmq.shared.stores.payloads import Payloads
+from firmq.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.redis.keys import Keys
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.keys import Keys
+    from firmq.shared.redis.scripts import Scripts
 
 LOOK_AT = 1000
 """Tasks that one page may examine while it filters: about 3 ms of Redis, whatever the number stored."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.decode import whole_or_none
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.decode import whole_or_none
+from firmq.shared.domain.lock import NO_LOCK, FencingToken
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.shared.redis.keys import Keys
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.keys import Keys
+    from firmq.shared.redis.scripts import Scripts
 
 REGISTERED_FOR = timedelta(days=7)
 """How long ends are registered after the last run of a housekeeper that stores history."""

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.clock import instant
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
-    from taskqueue.shared.stores.queues import QueueInfo
-    from taskqueue.shared.stores.workers import WorkerInfo
+    from firmq.shared.redis.scripts import Scripts
+    from firmq.shared.stores.queues import QueueInfo
+    from firmq.shared.stores.workers import WorkerInfo
 
 EXAMINED = 1500
 """Wait queues that are examined: about 3 ms of Redis."""
@@ -95,9 +95,9 @@ _TEXTS = {
     Reason.STARTING: "about to start",
 }
 _ADVICE = {
-    Reason.QUEUE_PAUSED: "resume it: taskqueue queues resume {name}",
-    Reason.TYPE_PAUSED: "resume it: taskqueue types resume {name}",
-    Reason.NO_WORKER: "start a worker without WORKER_QUEUES, or with {name} in it: taskqueue worker",
+    Reason.QUEUE_PAUSED: "resume it: firmq queues resume {name}",
+    Reason.TYPE_PAUSED: "resume it: firmq types resume {name}",
+    Reason.NO_WORKER: "start a worker without WORKER_QUEUES, or with {name} in it: firmq worker",
     Reason.NO_HANDLER: "start a worker whose TASK_MODULES include the module of {name}",
     Reason.DATA_REFUSED: "start a worker with the version of {name} that they are for; in 60 s they are dead letters",
     Reason.LIMIT: "raise or remove the limit, or wait for a running task to end",

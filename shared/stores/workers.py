@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.clock import instant, to_us
-from taskqueue.shared.domain.decode import UNREADABLE, as_declared, count, moment
-from taskqueue.shared.domain.queue_selection import matches
-from taskqueue.shared.redis.client import raw, text, translated
-from taskqueue.shared.redis.scripts import Scripts
+from firmq.shared.domain.clock import instant, to_us
+from firmq.shared.domain.decode import UNREADABLE, as_declared, count, moment
+from firmq.shared.domain.queue_selection import matches
+from firmq.shared.redis.client import raw, text, translated
+from firmq.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,6 +1,6 @@
 """Submission of tasks: what a gateway and a program that submits directly have in common.
 
-from taskqueue import Queue
+from firmq import Queue
 
 with Queue("redis://localhost:6379/0") as queue:
     task = queue.submit("process", "to be or not to be", priority="high")
@@ -12,8 +12,8 @@ with Queue("redis://localhost:6379/0") as queue:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskqueue.shared.submission.aio import AsyncQueue
-    from taskqueue.shared.submission.queue import Queue
+    from firmq.shared.submission.aio import AsyncQueue
+    from firmq.shared.submission.queue import Queue
 
 __all__ = ["AsyncQueue", "Queue"]
 
@@ -21,11 +21,11 @@ __all__ = ["AsyncQueue", "Queue"]
 def __getattr__(name: str) -> Any:
     """Imports a queue when it is first used: programs that submit over HTTP do without the Redis driver."""
     if name == "Queue":
-        from taskqueue.shared.submission.queue import Queue
+        from firmq.shared.submission.queue import Queue
 
         return Queue
     if name == "AsyncQueue":
-        from taskqueue.shared.submission.aio import AsyncQueue
+        from firmq.shared.submission.aio import AsyncQueue
 
         return AsyncQueue
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from taskqueue.shared.errors import NotPlaced
-from taskqueue.shared.redis.connections import note_what_is_sent
-from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.direct import Draft
-from taskqueue.shared.submission.many import (
+from firmq.shared.errors import NotPlaced
+from firmq.shared.redis.connections import note_what_is_sent
+from firmq.shared.submission.answers import Accepted, Ended, Status, TaskDetail
+from firmq.shared.submission.direct import Draft
+from firmq.shared.submission.many import (
     ChunkOutcome,
     Group,
     NewSubmission,
@@ -22,19 +22,19 @@ from taskqueue.shared.submission.many import (
     in_order,
     submit_chunk,
 )
-from taskqueue.shared.submission.metrics import record
-from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.pipeline import Pipeline
-from taskqueue.shared.submission.placement import Submissions
-from taskqueue.shared.submission.problems import Problem
-from taskqueue.shared.submission.queue import (
+from firmq.shared.submission.metrics import record
+from firmq.shared.submission.options import Options, Seconds, plain
+from firmq.shared.submission.pipeline import Pipeline
+from firmq.shared.submission.placement import Submissions
+from firmq.shared.submission.problems import Problem
+from firmq.shared.submission.queue import (
     BRIEF,
     LASTING,
     not_in_time,
     result_of,
     settings_for,
 )
-from taskqueue.shared.submission.retries import Retries
+from firmq.shared.submission.retries import Retries
 
 T = TypeVar("T")
 FIRST_LOOK, LONGEST_PAUSE = 0.002, 0.25

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from taskqueue.shared.domain import strict_json, task_data
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.task import INTERNAL_TYPES
-from taskqueue.shared.errors import CorruptRecord, TaskNotFound
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.shared.domain import strict_json, task_data
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.task import INTERNAL_TYPES
+from firmq.shared.errors import CorruptRecord, TaskNotFound
+from firmq.shared.stores.bulk_actions import BulkActions, Plan
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import TypeCache
 
 CHECKED = 500
 """Dead letters that are checked before an action begins; all others before each is changed."""

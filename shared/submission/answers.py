@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from taskqueue.shared.domain.task_state import TaskState
+from firmq.shared.domain.task_state import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.egress_policy import LONGEST as LONGEST_URL
-from taskqueue.shared.domain.task import Conflict
-from taskqueue.shared.domain.task_fields import (
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.egress_policy import LONGEST as LONGEST_URL
+from firmq.shared.domain.task import Conflict
+from firmq.shared.domain.task_fields import (
     MOST_TAGS,
     Events,
     ExpiresIn,
@@ -23,8 +23,8 @@ from taskqueue.shared.domain.task_fields import (
     Score,
     Timeout,
 )
-from taskqueue.shared.submission import refusals, validation_messages
-from taskqueue.shared.submission.values import (
+from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission.values import (
     MAX_UNIQUE,
     Body,
     Delay,

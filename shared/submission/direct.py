@@ -17,33 +17,33 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from taskqueue.shared.config.collector import destination_of
-from taskqueue.shared.config.redis_address import read_address
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain import strict_json, task_data
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import connect_for
-from taskqueue.shared.redis.connections import note_what_is_sent
-from taskqueue.shared.redis.direct_scripts import DirectScripts
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.queues import STATES, Queues, Submitted, submission
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission import reading, refusals
-from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.bodies import NewTaskBody, context_of, read_body
-from taskqueue.shared.submission.identity import identity
-from taskqueue.shared.submission.options import plain
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import Submitter, TaskFactory, refusal_of
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.shared.config.collector import destination_of
+from firmq.shared.config.redis_address import read_address
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain import strict_json, task_data
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.client import connect_for
+from firmq.shared.redis.connections import note_what_is_sent
+from firmq.shared.redis.direct_scripts import DirectScripts
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.idempotency import Idempotency, Request
+from firmq.shared.stores.payloads import Payloads
+from firmq.shared.stores.queues import STATES, Queues, Submitted, submission
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission import reading, refusals
+from firmq.shared.submission.answers import Accepted, Ended, Status, TaskDetail
+from firmq.shared.submission.bodies import NewTaskBody, context_of, read_body
+from firmq.shared.submission.identity import identity
+from firmq.shared.submission.options import plain
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import Submitter, TaskFactory, refusal_of
+from firmq.shared.submission.type_cache import TypeCache
 
 if TYPE_CHECKING:
-    from taskqueue.shared.observability.tracing import Tracing
-    from taskqueue.shared.redis.scripts import Steps
+    from firmq.shared.observability.tracing import Tracing
+    from firmq.shared.redis.scripts import Steps
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ def _tracing(settings: Settings) -> Tracing | None:
     if destination_of(settings) is None:
         return None
     try:
-        from taskqueue.shared.observability.tracing import Tracing
+        from firmq.shared.observability.tracing import Tracing
     except ImportError:
         log.warning("submissions have no spans: OpenTelemetry is not installed")
         return None
@@ -274,7 +274,7 @@ def _current_traceparent() -> str | None:
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return None
-    from taskqueue.shared.observability.tracing import current_traceparent
+    from firmq.shared.observability.tracing import current_traceparent
 
     return current_traceparent()
 

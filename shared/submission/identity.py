@@ -6,9 +6,9 @@ import json
 import re
 from typing import Any
 
-from taskqueue.shared.stores.idempotency import Request
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.shared.stores.idempotency import Request
+from firmq.shared.submission import refusals
+from firmq.shared.submission.refusals import Refusal
 
 _KEY = re.compile(r'"([\x20\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 

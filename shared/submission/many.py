@@ -7,20 +7,20 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taskqueue.shared.errors import NotPlaced, StoreUnavailable
-from taskqueue.shared.redis.connections import anything_sent
-from taskqueue.shared.redis.errors import translation
-from taskqueue.shared.stores.queues import CHUNK
-from taskqueue.shared.submission.answers import Accepted
-from taskqueue.shared.submission.direct import Draft, Submission
-from taskqueue.shared.submission.name_search import NameSearch
-from taskqueue.shared.submission.placement import Submissions
-from taskqueue.shared.submission.problems import Problem
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.retries import problem_of
+from firmq.shared.errors import NotPlaced, StoreUnavailable
+from firmq.shared.redis.connections import anything_sent
+from firmq.shared.redis.errors import translation
+from firmq.shared.stores.queues import CHUNK
+from firmq.shared.submission.answers import Accepted
+from firmq.shared.submission.direct import Draft, Submission
+from firmq.shared.submission.name_search import NameSearch
+from firmq.shared.submission.placement import Submissions
+from firmq.shared.submission.problems import Problem
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.retries import problem_of
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import ScriptCall, Steps
+    from firmq.shared.redis.scripts import ScriptCall, Steps
 
 Outcome: TypeAlias = Accepted | Problem
 """What became of one task."""

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.submission.answers import Accepted
-from taskqueue.shared.submission.problems import Problem
+from firmq.shared.submission.answers import Accepted
+from firmq.shared.submission.problems import Problem
 
 if TYPE_CHECKING:
     from opentelemetry import metrics
 
 # The names and attributes of OpenTelemetry's conventions for messaging.
 SENT, DURATION = "messaging.client.sent.messages", "messaging.client.operation.duration"
-_COMMON = {"messaging.system": "taskqueue", "messaging.operation.name": "send", "messaging.operation.type": "send"}
+_COMMON = {"messaging.system": "firmq", "messaging.operation.name": "send", "messaging.operation.type": "send"}
 _SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
@@ -40,7 +40,7 @@ def _instruments() -> tuple[metrics.Counter, metrics.Histogram]:
     from opentelemetry import metrics
 
     # They are the program's own as soon as it has a provider, and do nothing before.
-    meter = metrics.get_meter("taskqueue")
+    meter = metrics.get_meter("firmq")
     return (
         meter.create_counter(SENT, "{message}", "Tasks that this program submitted or tried to."),
         meter.create_histogram(

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.partition import preferred
-from taskqueue.shared.errors import NotPlaced
-from taskqueue.shared.redis.client import text, translated
+from firmq.shared.domain.partition import preferred
+from firmq.shared.errors import NotPlaced
+from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.scripts import Scripts
 
 MOST_TRIES = 20
 """Refusals of one submission that send it back or make it look: two for each name, and those of changes meanwhile."""

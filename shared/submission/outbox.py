@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.domain.traceparent import checked
-from taskqueue.shared.stores.queues import Submitted
-from taskqueue.shared.stores.receipts import Receipts
-from taskqueue.shared.submission.bodies import NewTaskBody, read_body
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.task_factory import Submitter, TaskFactory, not_in_a_batch, refusal_of
+from firmq.shared.domain.task import NewTask
+from firmq.shared.domain.traceparent import checked
+from firmq.shared.stores.queues import Submitted
+from firmq.shared.stores.receipts import Receipts
+from firmq.shared.submission.bodies import NewTaskBody, read_body
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.task_factory import Submitter, TaskFactory, not_in_a_batch, refusal_of
 
 MOST_ROWS = 1000
 Item = dict[str, Any]

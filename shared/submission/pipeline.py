@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Reply, ScriptCall, Steps
+    from firmq.shared.redis.scripts import Reply, ScriptCall, Steps
 
 T = TypeVar("T")
 _MOST = 250

@@ -12,18 +12,18 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import preferred
-from taskqueue.shared.domain.task import TASK_ID
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.partition_lookup import locate
-from taskqueue.shared.stores.remote_parents import RemoteParents, by_partition, look_up
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.bodies import MOST_PARENTS
-from taskqueue.shared.submission.direct import Submission
-from taskqueue.shared.submission.name_search import NameSearch
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import preferred
+from firmq.shared.domain.task import TASK_ID
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.partition_lookup import locate
+from firmq.shared.stores.remote_parents import RemoteParents, by_partition, look_up
+from firmq.shared.submission import refusals
+from firmq.shared.submission.bodies import MOST_PARENTS
+from firmq.shared.submission.direct import Submission
+from firmq.shared.submission.name_search import NameSearch
+from firmq.shared.submission.refusals import Refusal
 
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
 """Seconds for which a partition that did not answer gets nothing that may go elsewhere; twice as long each time."""

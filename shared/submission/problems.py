@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.errors import TaskQueueError
+from firmq.shared.errors import FirmqError
 
 if TYPE_CHECKING:
-    from taskqueue.shared.submission.answers import Ended
+    from firmq.shared.submission.answers import Ended
 
 
-class ClientError(TaskQueueError):
+class ClientError(FirmqError):
     """A call of the client failed."""
 
 
@@ -21,7 +21,7 @@ class Unreachable(ClientError):
 
 
 class NoGateway(Unreachable):
-    """The server at this address is not a gateway of Task Queue."""
+    """The server at this address is not a gateway of Firmq."""
 
     def __init__(self, answer: str) -> None:
         super().__init__(f"the server at this address is not a gateway ({answer}): check the address")

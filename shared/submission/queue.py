@@ -10,14 +10,14 @@ from typing import Any, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
-from taskqueue.shared.config import foreign_names
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import NotPlaced, SettingsError
-from taskqueue.shared.redis.connections import note_what_is_sent
-from taskqueue.shared.submission.answers import Accepted, Ended, Status, TaskDetail
-from taskqueue.shared.submission.direct import Draft
-from taskqueue.shared.submission.many import (
+from firmq.shared.config import foreign_names
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import NotPlaced, SettingsError
+from firmq.shared.redis.connections import note_what_is_sent
+from firmq.shared.submission.answers import Accepted, Ended, Status, TaskDetail
+from firmq.shared.submission.direct import Draft
+from firmq.shared.submission.many import (
     ChunkOutcome,
     Group,
     NewSubmission,
@@ -26,11 +26,11 @@ from taskqueue.shared.submission.many import (
     in_order,
     submit_chunk,
 )
-from taskqueue.shared.submission.metrics import record
-from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.placement import Submissions
-from taskqueue.shared.submission.problems import NotInTime, Problem, TaskFailed
-from taskqueue.shared.submission.retries import Retries
+from firmq.shared.submission.metrics import record
+from firmq.shared.submission.options import Options, Seconds, plain
+from firmq.shared.submission.placement import Submissions
+from firmq.shared.submission.problems import NotInTime, Problem, TaskFailed
+from firmq.shared.submission.retries import Retries
 
 T = TypeVar("T")
 BRIEF, LASTING = 2.0, 30.0

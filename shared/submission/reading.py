@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from taskqueue.shared.domain import task as stored
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.domain.step import Step
-from taskqueue.shared.submission.answers import (
+from firmq.shared.domain import task as stored
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.step import Step
+from firmq.shared.submission.answers import (
     Attempt,
     Dependency,
     Ended,

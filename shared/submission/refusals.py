@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.shared.errors import (
+from firmq.shared.errors import (
     BatchStopped,
     CorruptRecord,
     IllegalTransition,
@@ -144,7 +144,7 @@ NO_PLACE = Kind(
     503,
     "No partition",
     "No partition may store this task now: those that could are draining, or its key is being moved. "
-    "`taskqueue partitions` lists them.",
+    "`firmq partitions` lists them.",
 )
 NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."

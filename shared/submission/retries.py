@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from taskqueue.shared.errors import StoreMisfit
-from taskqueue.shared.redis.connections import anything_sent
-from taskqueue.shared.redis.errors import translation
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.problems import Problem, problem
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.shared.errors import StoreMisfit
+from firmq.shared.redis.connections import anything_sent
+from firmq.shared.redis.errors import translation
+from firmq.shared.submission import refusals
+from firmq.shared.submission.problems import Problem, problem
+from firmq.shared.submission.refusals import Refusal
 
 _STORES = (refusals.STORE, refusals.STORE_REFUSED, refusals.PAYLOAD_STORE)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

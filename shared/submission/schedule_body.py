@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, check_cron, check_zone
-from taskqueue.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Score, Timeout
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.bodies import RetryOverrides, WebhookBody
-from taskqueue.shared.submission.task_factory import webhook_of
-from taskqueue.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.schedule import Missed, Overlap, Schedule, check_cron, check_zone
+from firmq.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Score, Timeout
+from firmq.shared.submission import refusals
+from firmq.shared.submission.bodies import RetryOverrides, WebhookBody
+from firmq.shared.submission.task_factory import webhook_of
+from firmq.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
 
 
 def _cron(value: str) -> str:

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.queue_selection import DEFAULT
-from taskqueue.shared.domain.task import (
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.queue_selection import DEFAULT
+from firmq.shared.domain.task import (
     BatchPlace,
     Conflict,
     NewTask,
@@ -21,15 +21,15 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, Submitted
-from taskqueue.shared.submission import refusals
-from taskqueue.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import TypeCache
+from firmq.shared.stores.payloads import Payloads
+from firmq.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, Submitted
+from firmq.shared.submission import refusals
+from firmq.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import TypeCache
 
 if TYPE_CHECKING:
-    from taskqueue.shared.observability.tracing import Tracing
+    from firmq.shared.observability.tracing import Tracing
 
 Find = Callable[[int | str], str]
 """Returns the id of a task of the same batch by its index or name. Raises ValueError with the reason."""

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
-from taskqueue.shared.domain.json_schema import MESSAGE, Validator, compile_schema
-from taskqueue.shared.domain.task import INTERNAL_TYPES, RQ_TYPE
-from taskqueue.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
-from taskqueue.shared.submission import refusals, validation_messages
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.http_task import HTTP_TYPE, mistakes
+from firmq.shared.domain.json_schema import MESSAGE, Validator, compile_schema
+from firmq.shared.domain.task import INTERNAL_TYPES, RQ_TYPE
+from firmq.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
+from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission.refusals import Refusal
 
 log = logging.getLogger(__name__)
 
-NO_TYPES = "no worker has registered its task types yet: start one (taskqueue worker)"
+NO_TYPES = "no worker has registered its task types yet: start one (firmq worker)"
 _OFFERED_WITH = {HTTP_TYPE: "HTTP_TASK_HOSTS", RQ_TYPE: "RQ_ALLOW (names such as shop.jobs.*) and RQ_TASK_QUEUES"}
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000

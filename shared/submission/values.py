@@ -12,11 +12,11 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic.functional_validators import AfterValidator
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME, DEFAULT, QUEUE_NAME
-from taskqueue.shared.domain.task import TASK_ID, On, OnParentFailure
-from taskqueue.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
-from taskqueue.shared.submission.validation_messages import choices, shown
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.queue_selection import ANY_QUEUE_NAME, DEFAULT, QUEUE_NAME
+from firmq.shared.domain.task import TASK_ID, On, OnParentFailure
+from firmq.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
+from firmq.shared.submission.validation_messages import choices, shown
 
 MAX_UNIQUE = 366 * 86400
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")

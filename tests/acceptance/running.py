@@ -1,4 +1,4 @@
-"""The whole product, started as `taskqueue dev` starts it, on free ports and a folder of its own."""
+"""The whole product, started as `firmq dev` starts it, on free ports and a folder of its own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def product(
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("REDIS_", "TASK"))}
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [python, "-m", "taskqueue", "dev", *modules],
+            [python, "-m", "firmq", "dev", *modules],
             env={
                 **clean,
                 **{name: str(port) for name, port in ports.items()},

@@ -1,4 +1,4 @@
-"""`taskqueue dev` in a folder with one file of handlers, of the built wheel: from installation to an edited handler."""
+"""`firmq dev` in a folder with one file of handlers, of the built wheel: from installation to an edited handler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.alone
 HANDLERS = """
 import time
 
-from taskqueue import task
+from firmq import task
 
 
 @task("greet")
@@ -109,7 +109,7 @@ def test_the_first_task_completes_within_a_minute_of_the_installation(
 ) -> None:
     started = time.monotonic()
     with product(tmp_path, "tasks", code=project.folder, python=commands / "python", PYTHONPATH="") as up:
-        command = re.search(r"taskqueue (--url \S+ )?submit greet .*", up.log.read_text())
+        command = re.search(r"firmq (--url \S+ )?submit greet .*", up.log.read_text())
         assert command, up.log.read_text()
         run("sh", "-c", command[0], cwd=project.folder, PATH=f"{commands}:{os.environ['PATH']}")
         done = time.monotonic()

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from taskqueue import Client
-from taskqueue.outbox.relay import Relay
-from taskqueue.outbox.senders import GatewaySender
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.client.resources import Resource
+from firmq import Client
+from firmq.outbox.relay import Relay
+from firmq.outbox.senders import GatewaySender
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.client.resources import Resource
 from tests.acceptance.exercise import exercise
 from tests.acceptance.running import Product, product
 from tests.support.documents import DOCUMENTS, PAGES
@@ -41,7 +41,7 @@ TEN = (
 """The metrics of the deployment guide."""
 
 
-PLUGIN = "taskqueue.testing.plugin"
+PLUGIN = "firmq.testing.plugin"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 GUIDES = ROOT / "docs" / "guides"
 WALK_THROUGHS = {
@@ -78,12 +78,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     (folder / "shop" / "tasks.py").write_text(python(QUICKSTART, "# shop/tasks.py"))
     (folder / "shop" / "invoices.py").write_text(python(GUIDES / "handlers.md", "# shop/tasks.py"))
     batches = GUIDES / "batches-and-dependencies.md"
-    blocks = ("from taskqueue import current_task, task", '@task("fetch")', '@task("summary")')
+    blocks = ("from firmq import current_task, task", '@task("fetch")', '@task("summary")')
     (folder / "shop" / "imports.py").write_text("\n".join(python(batches, each) for each in blocks))
     for module in ("database", "reporting", "worker"):
         (folder / "shop" / f"{module}.py").write_text(python(GUIDES / "hooks.md", f"# shop/{module}.py"))
     (folder / "sentry_sdk.py").write_text(SENTRY)
-    modules = "taskqueue.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports,shop.database,shop.reporting"
+    modules = "firmq.worker.handlers.examples,shop.tasks,shop.invoices,shop.imports,shop.database,shop.reporting"
     with product(
         folder,
         TASK_MODULES=modules,
@@ -118,9 +118,9 @@ def walk_through(page: Path) -> Iterator[tuple[str, str]]:
 
 def output(command: str, running: Product, ids: Mapping[str, str]) -> str:
     there = command.replace("localhost:8000", f"127.0.0.1:{running.ports['GATEWAY_PORT']}")
-    there = there.replace(".venv/bin/taskqueue", f"{sys.executable} -m taskqueue")
+    there = there.replace(".venv/bin/firmq", f"{sys.executable} -m firmq")
     there = there.replace("2027-01-31", f"{datetime.now(UTC) + timedelta(days=1):%F}")
-    environment = {**ids, "PATH": "/usr/bin:/bin", "TASKQUEUE_URL": running.url}
+    environment = {**ids, "PATH": "/usr/bin:/bin", "FIRMQ_URL": running.url}
     done = subprocess.run(
         ["bash", "-c", there], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
@@ -156,7 +156,7 @@ def test_a_walk_through_gives_the_answers_that_are_shown(running: Product, page:
 def test_a_program_of_the_quickstart_prints_what_is_shown(running: Product, program: str) -> None:
     code = python(QUICKSTART, program).replace("http://localhost:8000", running.url)
     shown = re.findall(r"print\(.*\)  # (.*)", code)
-    environment = {**os.environ, "TASKQUEUE_URL": running.url, "PYTHONPATH": str(running.data.parent)}
+    environment = {**os.environ, "FIRMQ_URL": running.url, "PYTHONPATH": str(running.data.parent)}
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -193,7 +193,7 @@ def test_the_program_of_direct_submission_prints_what_is_shown(running: Product)
 
 
 def test_the_programs_of_the_page_about_transactions_submit_what_they_commit(running: Product, tmp_path: Path) -> None:
-    environment = {**os.environ, "TASKQUEUE_URL": running.url, "PYTHONPATH": f"{running.data.parent}:{ROOT}"}
+    environment = {**os.environ, "FIRMQ_URL": running.url, "PYTHONPATH": f"{running.data.parent}:{ROOT}"}
     for program in ("# outbox.py", "# on_commit.py"):
         code = python(GUIDES / "transactions.md", program)
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, timeout=60, check=True)
@@ -211,7 +211,7 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (GUIDES / "testing.md").read_text(), re.DOTALL)
     (tmp_path / "test_shop.py").write_text("\n".join(blocks))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-o", "taskqueue_modules=shop.tasks", "test_shop.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-o", "firmq_modules=shop.tasks", "test_shop.py"],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -225,7 +225,7 @@ def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "modules", "passed"),
     [
-        ("flask.md", "taskqueue.flask.worker", 3),
+        ("flask.md", "firmq.flask.worker", 3),
         ("fastapi.md", "shop.tasks", 2),
         ("moving-from-celery.md", "shop.tasks", 2),
     ],
@@ -237,7 +237,7 @@ def test_the_tests_of_a_page_with_an_application_pass(tmp_path: Path, page: str,
         with (tmp_path / name).open("a") as file:
             file.write(block)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-o", f"taskqueue_modules={modules}", "test_shop.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-o", f"firmq_modules={modules}", "test_shop.py"],
         cwd=tmp_path,
         env={
             "PATH": "/usr/bin:/bin",

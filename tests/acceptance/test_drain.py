@@ -30,7 +30,7 @@ def drain(running: Product, worker: str) -> None:
 
 
 def test_a_worker_drained_from_the_dashboard_ends_in_order_and_another_takes_its_place(tmp_path: Path) -> None:
-    with product(tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples") as running:
+    with product(tmp_path, TASK_MODULES="firmq.worker.handlers.examples") as running:
         [first] = wait_until(lambda: workers(running), "a worker is there")
         drain(running, first)
         [second] = wait_until(lambda: [name for name in workers(running) if name != first], "another has come")

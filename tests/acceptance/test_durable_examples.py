@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from taskqueue import Client
+from firmq import Client
 from tests.acceptance.running import Product, product
 from tests.acceptance.test_order_saga import _ended
 from tests.support.harness import ROOT, free_port, wait_until
@@ -52,13 +52,13 @@ def submitted(running: Product, kind: str, **data: object) -> str:
 
 def test_an_expense_is_paid_when_a_manager_agrees_and_mails_are_sent_once(tmp_path: Path) -> None:
     example, mailbox = "examples.expense_approval", tmp_path / "mailbox"
-    assert f"taskqueue worker {example}.tasks" in (ROOT / "examples" / "expense_approval" / "README.md").read_text()
+    assert f"firmq worker {example}.tasks" in (ROOT / "examples" / "expense_approval" / "README.md").read_text()
     mailbox.touch()
     with product(
-        tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
+        tmp_path, TASK_MODULES="firmq.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
     ) as running:
         settings = {"REDIS_URL": running.redis_url, "EXPENSE_MAILBOX": str(mailbox)}
-        workers = [process("taskqueue", "worker", f"{example}.tasks", **settings)]
+        workers = [process("firmq", "worker", f"{example}.tasks", **settings)]
         with stopping(workers):
             task = submitted(running, "expense", expense=7, amount=80, patience=1.0)
             wait_until(
@@ -71,7 +71,7 @@ def test_an_expense_is_paid_when_a_manager_agrees_and_mails_are_sent_once(tmp_pa
             agreed = [f"decision-{number}" for number in (2, 3)]
             accepted = [running.api.post(f"/tasks/{task}/signals/{each}", json=decision).status_code for each in agreed]
             assert 200 in accepted
-            workers.append(process("taskqueue", "worker", f"{example}.tasks", **settings))
+            workers.append(process("firmq", "worker", f"{example}.tasks", **settings))
             ended = wait_until(partial(_ended, running, task), "it ended", 60)
     assert ended["result"]["approved"] is True
     lines = mailbox.read_text().splitlines()
@@ -81,14 +81,14 @@ def test_an_expense_is_paid_when_a_manager_agrees_and_mails_are_sent_once(tmp_pa
 
 def test_an_agent_asks_its_model_once_per_turn_and_streams_what_that_says(tmp_path: Path) -> None:
     example, port = "examples.agent", free_port()
-    assert f"taskqueue worker {example}.tasks" in (ROOT / "examples" / "agent" / "README.md").read_text()
+    assert f"firmq worker {example}.tasks" in (ROOT / "examples" / "agent" / "README.md").read_text()
     with product(
-        tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
+        tmp_path, TASK_MODULES="firmq.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
     ) as running:
         settings = {"REDIS_URL": running.redis_url, "MODEL_URL": f"http://127.0.0.1:{port}"}
         workers = [
             process(f"{example}.model_server", str(port)),
-            process("taskqueue", "worker", f"{example}.tasks", **settings),
+            process("firmq", "worker", f"{example}.tasks", **settings),
         ]
         with stopping(workers), Client(str(running.api.base_url)) as client:
             task = submitted(running, "agent", question="How many people live in the capital of France?")
@@ -96,7 +96,7 @@ def test_an_agent_asks_its_model_once_per_turn_and_streams_what_that_says(tmp_pa
             first = next(stream)
             assert (first.attempt, first.chunk) == (1, "SEARCH ")
             workers[1].kill()
-            workers.append(process("taskqueue", "worker", f"{example}.tasks", **settings))
+            workers.append(process("firmq", "worker", f"{example}.tasks", **settings))
             said = [first, *stream]
             ended = wait_until(partial(_ended, running, task), "it ended", 60)
     answer = "Paris is the capital of France. Paris has about two million inhabitants."

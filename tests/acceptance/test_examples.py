@@ -25,7 +25,7 @@ README = (ROOT / "examples" / "distributed_queue" / "README.md").read_text()
 def test_a_leader_enqueues_what_workers_of_their_own_run(tmp_path: Path) -> None:
     for mode in ("worker", "leader"):
         assert f"python -m {EXAMPLE} {mode} " in README
-    with product(tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples") as running:
+    with product(tmp_path, TASK_MODULES="firmq.worker.handlers.examples") as running:
         worker = subprocess.Popen(
             [sys.executable, "-m", EXAMPLE, "worker", "--concurrency", "2"],
             env={"PATH": "/usr/bin:/bin", "REDIS_URL": running.redis_url, "WORKER_METRICS_PORT": "0"},
@@ -85,11 +85,11 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
             "PATH": "/usr/bin:/bin",
             "SHOP_DATABASE": str(tmp_path / "shop.sqlite3"),
             "REDIS_URL": running.redis_url,
-            "TASKQUEUE_URL": running.url,
+            "FIRMQ_URL": running.url,
             "WORKER_METRICS_PORT": "0",
         }
         subprocess.run(shop_command("manage.py migrate"), cwd=SHOP, env=environment, check=True, capture_output=True)
-        worker, site = shop_command("manage.py taskqueue_worker"), shop_command("manage.py runserver --noreload 9000")
+        worker, site = shop_command("manage.py firmq_worker"), shop_command("manage.py runserver --noreload 9000")
         parts.enter_context(started(worker, tmp_path / "worker.log", environment))
         parts.enter_context(started([*site[:-1], str(port)], tmp_path / "site.log", environment))
         wait_until(lambda: "worker.tasks.send_receipt" in running.api.get("/types").text, "the types are known")

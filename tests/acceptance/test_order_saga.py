@@ -20,7 +20,7 @@ README = (ROOT / "examples" / "order_saga" / "README.md").read_text()
 
 def worker(redis_url: str, journal: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "taskqueue", "worker", f"{EXAMPLE}.tasks"],
+        [sys.executable, "-m", "firmq", "worker", f"{EXAMPLE}.tasks"],
         env={
             "PATH": os.environ["PATH"],
             "REDIS_URL": redis_url,
@@ -35,12 +35,12 @@ def worker(redis_url: str, journal: Path) -> subprocess.Popen[bytes]:
 
 
 def test_orders_survive_workers_that_are_killed(tmp_path: Path) -> None:
-    assert f"taskqueue worker {EXAMPLE}.tasks" in README
+    assert f"firmq worker {EXAMPLE}.tasks" in README
     journal = tmp_path / "journal"
     journal.touch()
     articles = ["book", "unicorn", "pen"] * 5
     with product(
-        tmp_path, TASK_MODULES="taskqueue.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
+        tmp_path, TASK_MODULES="firmq.worker.handlers.examples", HOUSEKEEPER_TIMEOUT_INTERVAL="0.3"
     ) as running:
         current = worker(running.redis_url, journal)
         try:

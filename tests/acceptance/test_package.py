@@ -24,7 +24,7 @@ from dashboard.names import TITLE
 from gateway.names import URL
 from shared.money import total
 
-from taskqueue import GiveUp, RetryLater, current_task, report_progress, task
+from firmq import GiveUp, RetryLater, current_task, report_progress, task
 
 
 @task("invoice", timeout=30, max_retries=5, give_up_on=[KeyError], concurrency=2, rate="10/s")
@@ -44,7 +44,7 @@ async def fetch(url: str) -> int:
 CALLER = """
 from typing import assert_type
 
-from taskqueue import (
+from firmq import (
     Accepted,
     AsyncBatchFeed,
     AsyncClient,
@@ -85,7 +85,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 
-from taskqueue import Accepted, AsyncClient, Client, LocalClient, TaskFunction, use_client
+from firmq import Accepted, AsyncClient, Client, LocalClient, TaskFunction, use_client
 from worker.tasks import fetch, invoice
 
 ship: TaskFunction[[str], Coroutine[Any, Any, int]] = fetch
@@ -128,7 +128,7 @@ TESTS = """
 import pytest
 from worker.tasks import invoice
 
-from taskqueue import Client, GiveUp, LocalClient
+from firmq import Client, GiveUp, LocalClient
 
 
 def test_nothing_to_pay() -> None:
@@ -142,16 +142,16 @@ def test_an_invoice_from_submission_to_result() -> None:
     assert queue.result(task.task_id) == "Bill invoice: 7 for shop.example"
 
 
-def test_an_invoice_at_once(taskqueue_eager: LocalClient) -> None:
-    assert taskqueue_eager.result(invoice.submit(prices=[3, 4]).task_id) == "Bill invoice: 7 for shop.example"
+def test_an_invoice_at_once(firmq_eager: LocalClient) -> None:
+    assert firmq_eager.result(invoice.submit(prices=[3, 4]).task_id) == "Bill invoice: 7 for shop.example"
 
 
-def test_an_invoice_on_a_worker(taskqueue_worker: Client) -> None:
-    assert taskqueue_worker.result(invoice.submit([3, 4]).task_id, 30) == "Bill invoice: 7 for shop.example"
+def test_an_invoice_on_a_worker(firmq_worker: Client) -> None:
+    assert firmq_worker.result(invoice.submit([3, 4]).task_id, 30) == "Bill invoice: 7 for shop.example"
 """
 CONFIGURATION = """
 [tool.pytest.ini_options]
-taskqueue_modules = ["worker.tasks"]
+firmq_modules = ["worker.tasks"]
 """
 FILES = {
     **{f"{name}/__init__.py": "" for name in FOLDERS},
@@ -164,7 +164,7 @@ FILES = {
     "tests/test_tasks.py": TESTS,
     "pyproject.toml": CONFIGURATION,
 }
-STATEMENT = "from taskqueue import Client"
+STATEMENT = "from firmq import Client"
 IMPORT_SECONDS = 0.5
 """Of the processor. It takes a tenth of that on the machine of a developer; a busy one of CI is slow."""
 
@@ -223,14 +223,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_installs_one_package_and_its_metadata(alone: Path, tmp_path: Path) -> None:
-    code = "from importlib.metadata import files; print(*files('taskqueue'), sep='\\n')"
+    code = "from importlib.metadata import files; print(*files('firmq'), sep='\\n')"
     names = set(run(alone / "python", "-c", code, cwd=tmp_path).splitlines())
     [metadata, package] = sorted({name.partition("/")[0] for name in names} - {".."}, key=len, reverse=True)
-    assert package == "taskqueue"
-    assert metadata.startswith("taskqueue-")
+    assert package == "firmq"
+    assert metadata.startswith("firmq-")
     assert metadata.endswith(".dist-info")
     wanted = {path for kind in ("*.py", "*.lua", "*.html", "*.css", "*.js", "*.conf") for path in _ours(kind)}
-    assert {f"taskqueue/{name}" for name in (*wanted, "py.typed", "__init__.py", "__main__.py")} <= names
+    assert {f"firmq/{name}" for name in (*wanted, "py.typed", "__init__.py", "__main__.py")} <= names
 
 
 def _ours(pattern: str) -> set[str]:
@@ -239,11 +239,11 @@ def _ours(pattern: str) -> set[str]:
 
 
 def test_the_package_alone_is_client_decorator_and_command(alone: Path, tmp_path: Path) -> None:
-    (tmp_path / "jobs.py").write_text("from taskqueue import GiveUp, task\n@task('greet')\ndef greet(name: str): ...\n")
-    run(alone / "python", "-c", "import jobs; from taskqueue import AsyncClient, Client, current_task", cwd=tmp_path)
-    assert "submit a task" in run(alone / "taskqueue", "--help", cwd=tmp_path)
+    (tmp_path / "jobs.py").write_text("from firmq import GiveUp, task\n@task('greet')\ndef greet(name: str): ...\n")
+    run(alone / "python", "-c", "import jobs; from firmq import AsyncClient, Client, current_task", cwd=tmp_path)
+    assert "submit a task" in run(alone / "firmq", "--help", cwd=tmp_path)
     url = ("--url", "http://127.0.0.1:1", "--patience", "0")
-    assert "127.0.0.1:1" in run(alone / "taskqueue", *url, "submit", "greet", cwd=tmp_path, status=5)
+    assert "127.0.0.1:1" in run(alone / "firmq", *url, "submit", "greet", cwd=tmp_path, status=5)
 
 
 @pytest.mark.parametrize(
@@ -258,16 +258,16 @@ def test_the_package_alone_is_client_decorator_and_command(alone: Path, tmp_path
 )
 def test_a_part_that_is_not_installed_says_what_to_install(alone: Path, tmp_path: Path, part: str, extra: str) -> None:
     names = ("ann", "admin") if part == "user" else ()
-    [line] = run(alone / "taskqueue", part, *names, cwd=tmp_path, status=2).splitlines()
-    assert line.startswith(f"taskqueue {part} needs ")
-    assert line.endswith(f"pip install 'taskqueue[{extra}]'")
+    [line] = run(alone / "firmq", part, *names, cwd=tmp_path, status=2).splitlines()
+    assert line.startswith(f"firmq {part} needs ")
+    assert line.endswith(f"pip install 'firmq[{extra}]'")
 
 
 def test_the_package_alone_runs_a_local_client_and_the_doctor(alone: Path, tmp_path: Path) -> None:
-    code = "from taskqueue import LocalClient; print(LocalClient().submit('process', 'a text').status)"
+    code = "from firmq import LocalClient; print(LocalClient().submit('process', 'a text').status)"
     assert run(alone / "python", "-c", code, cwd=tmp_path) == "completed\n"
     assert "Redis does not answer" in run(
-        alone / "taskqueue", "doctor", cwd=tmp_path, status=2, REDIS_PORT=str(free_port())
+        alone / "firmq", "doctor", cwd=tmp_path, status=2, REDIS_PORT=str(free_port())
     )
 
 
@@ -276,7 +276,7 @@ def test_a_program_that_submits_starts_quickly(alone: Path, tmp_path: Path) -> N
     assert min(float(run(alone / "python", "-c", timed, cwd=tmp_path)) for _ in range(5)) < IMPORT_SECONDS
     loaded = f"import sys; {STATEMENT}; print(*sys.modules)"
     modules = run(alone / "python", "-c", loaded, cwd=tmp_path).split()
-    assert [name for name in modules if name.startswith(("taskqueue.worker", "pydantic", "asyncio"))] == []
+    assert [name for name in modules if name.startswith(("firmq.worker", "pydantic", "asyncio"))] == []
 
 
 def test_handlers_and_callers_of_a_user_pass_mypy_strict(alone: Path, project: Path) -> None:
@@ -299,14 +299,14 @@ def test_handlers_run_beside_packages_with_the_names_of_our_folders(
     ):
         settings = {"TASK_MODULES": "worker.tasks", "REDIS_URL": up.redis_url, "WORKER_METRICS_PORT": "0"}
         worker = subprocess.Popen(
-            [complete / "taskqueue", "worker"], cwd=project, env={**os.environ, **settings}, stdout=log, stderr=log
+            [complete / "firmq", "worker"], cwd=project, env={**os.environ, **settings}, stdout=log, stderr=log
         )
         try:
             wait_until(lambda: "invoice" in up.api.get("/types").text, "the worker announced its types", 60)
-            client = (complete / "taskqueue", "--url", up.url)
+            client = (complete / "firmq", "--url", up.url)
             task = run(*client, "submit", "invoice", '{"prices": [1, 2, 3]}', cwd=project).split()[0]
             assert "Bill invoice: 6 for shop.example" in run(*client, "wait", task, "--for", "60", cwd=project)
-            assert "workers" in run(complete / "taskqueue", "doctor", cwd=project, status=1, REDIS_URL=up.redis_url)
+            assert "workers" in run(complete / "firmq", "doctor", cwd=project, status=1, REDIS_URL=up.redis_url)
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(60) == 0, (tmp_path / "worker.log").read_text()
         finally:

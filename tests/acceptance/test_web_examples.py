@@ -18,8 +18,8 @@ import pytest
 from flask.testing import FlaskClient
 
 from examples.flask_app import create_app
-from taskqueue import Client, LocalClient, use_client
-from taskqueue.worker.handlers.registry import REGISTRY
+from firmq import Client, LocalClient, use_client
+from firmq.worker.handlers.registry import REGISTRY
 from tests.acceptance.running import product
 from tests.deployment import compose_file
 from tests.deployment.compose_file import services
@@ -27,7 +27,7 @@ from tests.support.harness import ROOT, free_port, wait_until
 
 FLASK = ROOT / "examples" / "flask_app"
 FASTAPI = ROOT / "examples" / "fastapi_app"
-OTHERS = "taskqueue.worker.handlers.examples"
+OTHERS = "firmq.worker.handlers.examples"
 """A module with handlers that are not of the app."""
 TEXT = "The queue is long.\n\nThe wait is short."
 
@@ -58,7 +58,7 @@ def _answers(http: httpx.Client) -> bool:
 def page() -> Iterator[FlaskClient]:
     """The app, whose tasks run when they are submitted."""
     app = create_app()
-    app.extensions["taskqueue"] = LocalClient(["examples.flask_app.tasks", OTHERS])
+    app.extensions["firmq"] = LocalClient(["examples.flask_app.tasks", OTHERS])
     yield app.test_client()
     use_client()
     REGISTRY.context = None
@@ -72,14 +72,14 @@ def test_a_text_is_analysed_when_it_is_submitted(page: FlaskClient) -> None:
 
 def test_there_is_no_page_without_a_text_or_an_analysis(page: FlaskClient) -> None:
     assert page.post("/", data={"text": " "}).status_code == 400
-    other = page.application.extensions["taskqueue"].submit("process", "words")
+    other = page.application.extensions["firmq"].submit("process", "words")
     for task_id in ("01J0000000000000000000000", other.task_id):
         assert page.get(f"/analyses/{task_id}").status_code == 404
 
 
 def test_without_a_gateway_the_page_asks_to_try_again(page: FlaskClient) -> None:
     closed = Client(f"http://127.0.0.1:{free_port()}", patience=0)
-    page.application.extensions["taskqueue"] = closed
+    page.application.extensions["firmq"] = closed
     answer = page.post("/", data={"text": TEXT})
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 
@@ -108,7 +108,7 @@ def test_the_compose_file_adds_a_confined_web_server_and_loads_the_app_in_the_wo
     assert web["depends_on"]["gateway"]["condition"] == "service_healthy"
     assert worker["environment"].items() >= {**services()["worker"]["environment"], **web["environment"]}.items()
     gateway = services()["gateway"]["environment"]["GATEWAY_PORT"]
-    assert web["environment"]["TASKQUEUE_URL"] == f"http://gateway:{gateway}"
+    assert web["environment"]["FIRMQ_URL"] == f"http://gateway:{gateway}"
     for part in (web, worker):
         [mount] = [each for each in part["volumes"] if each["type"] == "bind"]
         assert Path(mount["source"]) == FLASK
@@ -124,7 +124,7 @@ def test_a_worker_analyses_a_text_for_the_page(tmp_path: Path) -> None:
     command = [each.replace("0.0.0.0:8080", f"127.0.0.1:{port}") for each in there["web"]["command"]]
     with (
         product(tmp_path, **app, FLASK_WORDS_PER_MINUTE="4") as running,
-        served(port, *command, TASKQUEUE_URL=running.url) as http,
+        served(port, *command, FIRMQ_URL=running.url) as http,
     ):
         wait_until(lambda: "analyse-text" in running.api.get("/types").text, "the worker's types are known")
         sent = http.post("/", data={"text": TEXT})
@@ -150,7 +150,7 @@ def test_a_worker_asks_the_carriers_for_a_quote(tmp_path: Path) -> None:
     carriers = f"http://127.0.0.1:{port}/demo-carriers"
     with (
         product(tmp_path, TASK_MODULES=f"{modules},{OTHERS}", CARRIER_URL=carriers) as running,
-        served(port, *command.split(), str(port), TASKQUEUE_URL=running.url) as http,
+        served(port, *command.split(), str(port), FIRMQ_URL=running.url) as http,
     ):
         wait_until(lambda: "ask-carriers" in running.api.get("/types").text, "the worker's types are known")
         assert http.post("/quotes", json={"weight": 0, "country": "DE"}).status_code == 422

@@ -15,9 +15,9 @@ import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-from taskqueue import Client
-from taskqueue.shared.domain.task_state import ENDED
-from taskqueue.shared.submission.problems import NotFound, Problem, Unreachable
+from firmq import Client
+from firmq.shared.domain.task_state import ENDED
+from firmq.shared.submission.problems import NotFound, Problem, Unreachable
 
 THREADS = 4
 PATIENCE = 180.0

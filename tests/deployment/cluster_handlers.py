@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from taskqueue import task
+from firmq import task
 
 
 @task("slowly")

@@ -47,7 +47,7 @@ class Engine:
     """Runs commands beside an engine: on this machine, or behind a prefix such as `ssh host`."""
 
     beside: Sequence[str] = ()
-    project: str = "taskqueue-verify"
+    project: str = "firmq-verify"
     files: Sequence[str] = ("docker-compose.yml",)
     environment: dict[str, str] = field(default_factory=dict)
 

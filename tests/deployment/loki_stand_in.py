@@ -31,8 +31,8 @@ def take(body: bytes) -> None:
 
 
 def found(query: str) -> list[dict[str, object]]:
-    """Returns the streams of `{service_namespace="taskqueue"} | task_id="..."`."""
-    [wanted] = re.findall(r'^\{service_namespace="taskqueue"\} \| task_id="(.+)"$', query)
+    """Returns the streams of `{service_namespace="firmq"} | task_id="..."`."""
+    [wanted] = re.findall(r'^\{service_namespace="firmq"\} \| task_id="(.+)"$', query)
     streams: dict[str, list[list[str]]] = {}
     for part, fields, at, text in list(lines):
         if fields.get("task_id") == wanted:

@@ -21,7 +21,7 @@ from tests.support.harness import ROOT
         (GUIDE, "docker build"),
         (GUIDE, "kubectl create secret generic task-queue --namespace"),
         (GUIDE, "data.api-key}"),
-        (GUIDE, "taskqueue doctor"),
+        (GUIDE, "firmq doctor"),
         (GUIDE, "port-forward -n task-queue svc/gateway"),
         (GUIDE, "kubectl delete namespace task-queue"),
         (BACKUP, "> backup.part"),
@@ -42,8 +42,8 @@ def test_a_manifest_passes_the_filter_and_an_image_is_loaded_by_the_command_that
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(cluster, "ADAPT", "sed s/v1/v1beta1/")
     monkeypatch.setattr(cluster, "LOAD", "echo loaded")
-    block = f"{cluster.APPLY}\nkind load docker-image taskqueue:0.1.0   # or push it"
-    assert Cluster(tmp_path).shell(block) == "apply -f - policy/v1beta1\nloaded taskqueue:0.1.0"
+    block = f"{cluster.APPLY}\nkind load docker-image firmq:0.1.0   # or push it"
+    assert Cluster(tmp_path).shell(block) == "apply -f - policy/v1beta1\nloaded firmq:0.1.0"
 
 
 def test_two_commands_show_what_people_read_of_the_secret() -> None:

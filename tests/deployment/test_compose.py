@@ -15,13 +15,13 @@ import pytest
 import yaml
 from sqlalchemy import make_url
 
-from taskqueue.dashboard import serve as dashboard_server
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.gateway import serve as gateway_server
-from taskqueue.shared.cli.parts import COMMANDS
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.stores.api_keys import Keyring, Scope, new_key
+from firmq.dashboard import serve as dashboard_server
+from firmq.dashboard.auth.users import Users
+from firmq.gateway import serve as gateway_server
+from firmq.shared.cli.parts import COMMANDS
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.errors import SettingsError
+from firmq.shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import DEFAULTS, PARTS, PASSWORDS, seconds, services
 from tests.support.documents import DOCUMENTS
@@ -34,7 +34,7 @@ IMAGE = dict(
 """What the image sets for every part, without what its build arguments name."""
 PUBLISHED = {"gateway": 8000, "dashboard": 5001, "prometheus": 9090, "jaeger": 16686, "grafana": 3000}
 README = DOCUMENTS
-CREDENTIALS = "/var/lib/taskqueue/credentials"
+CREDENTIALS = "/var/lib/firmq/credentials"
 
 
 def settings_of(part: str) -> Settings:
@@ -122,14 +122,14 @@ def written(folder: Path, **environment: str) -> dict[str, str]:
     """What the service credentials leaves in its volume."""
     for name in ("credentials", "grafana-credentials"):
         (folder / name).mkdir(exist_ok=True)
-    script = (DEFAULTS / "credentials.sh").read_text().replace("/var/lib/taskqueue", str(folder))
+    script = (DEFAULTS / "credentials.sh").read_text().replace("/var/lib/firmq", str(folder))
     told = {"PATH": "/usr/bin:/bin", **dict.fromkeys([*PASSWORDS, "GRAFANA_PORT"], ""), **environment}
     said = subprocess.run(["sh", "-c", script], env=told, check=True, capture_output=True, text=True).stdout
     assert "REDIS" not in said
     password = (folder / "grafana-credentials" / "password").read_text()
     assert (password in said) != bool(environment.get("GRAFANA_PASSWORD")), "a chosen one is not shown"
     found = {each.name: each.read_text() for each in folder.glob("*/*")}
-    assert found.pop("pgpass") == f"postgres:*:*:taskqueue:{found['postgres-password']}\n"
+    assert found.pop("pgpass") == f"postgres:*:*:firmq:{found['postgres-password']}\n"
     modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in folder.glob("*/*")}
     assert modes == {**dict.fromkeys(found, 0o440), "pgpass": 0o400}, "libpq reads none that others may read"
     return found
@@ -235,7 +235,7 @@ def test_every_container_is_restricted_and_restarts(service: str) -> None:
 @pytest.mark.parametrize("service", ALL)
 def test_images_are_named_with_their_version(service: str) -> None:
     image = services()[service]["image"]
-    assert image == "taskqueue:local" or re.search(r":v?\d", image), image
+    assert image == "firmq:local" or re.search(r":v?\d", image), image
 
 
 def test_keys_and_users_of_the_env_file_reach_their_parts() -> None:
@@ -317,7 +317,7 @@ def test_what_one_may_choose_is_not_where_it_would_beat_settings_env() -> None:
 
 def test_the_revision_of_the_image_is_the_version_of_its_parts() -> None:
     assert "APP_VERSION=${REVISION}" in (ROOT / "Dockerfile").read_text().split()
-    done = compose_file.read(environment={**PASSWORDS, "TASKQUEUE_REVISION": "a1b2c3d"})
+    done = compose_file.read(environment={**PASSWORDS, "FIRMQ_REVISION": "a1b2c3d"})
     parts = json.loads(done.stdout)["services"]
     assert {parts[part]["build"]["args"]["REVISION"] for part in PARTS} == {"a1b2c3d"}
     assert settings_of("worker").app_version == "", "without one"
@@ -334,7 +334,7 @@ def through_env(env: Path, users: str) -> str:
 
 
 def test_a_user_between_single_quotes_in_the_env_file_reaches_the_dashboard(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "taskqueue", "user", "ann", "admin"]
+    command = [sys.executable, "-m", "firmq", "user", "ann", "admin"]
     made = subprocess.run(command, cwd=ROOT, input="correct horse\n", capture_output=True, text=True, check=True)
     line = made.stdout.strip()
     assert "put the line in single quotes, DASHBOARD_USERS='…'" in made.stderr
@@ -395,7 +395,7 @@ def test_redis_keeps_everything_on_a_volume() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_is_started_by_its_command_after_redis_is_well(part: str) -> None:
-    assert services()[part]["command"] == ["taskqueue", part]
+    assert services()[part]["command"] == ["firmq", part]
     assert part in COMMANDS
     assert services()[part]["depends_on"]["redis"]["condition"] == "service_healthy"
 
@@ -418,7 +418,7 @@ def test_what_is_set_for_a_part_are_settings_and_good_ones(part: str) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_listens_where_it_is_checked_published_and_exposed(part: str) -> None:
     port = port_of(part)
-    assert services()[part]["healthcheck"]["test"][-2:] == ["taskqueue.shared.http.healthcheck", str(port)]
+    assert services()[part]["healthcheck"]["test"][-2:] == ["firmq.shared.http.healthcheck", str(port)]
     assert [each["target"] for each in services()[part].get("ports", [])] in ([], [port])
     exposed = re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert str(port) in exposed[0].split()

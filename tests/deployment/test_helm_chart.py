@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from taskqueue.shared.config.settings import load
+from firmq.shared.config.settings import load
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, OURS, Manifest, documents, of_kind, without_hash, workloads
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.support.harness import ROOT

@@ -14,8 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from prometheus_client import CollectorRegistry
 
-from taskqueue.shared.http import healthcheck
-from taskqueue.shared.http.metrics_server import Check, MetricsServer
+from firmq.shared.http import healthcheck
+from firmq.shared.http.metrics_server import Check, MetricsServer
 from tests.support.harness import ROOT, free_port
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -46,7 +46,7 @@ def test_every_file_that_is_copied_is_let_in_by_dockerignore() -> None:
     assert copied == let_in
 
 
-LEFT_OUT = "taskqueue/testing"
+LEFT_OUT = "firmq/testing"
 """Fixtures for tests."""
 
 
@@ -55,7 +55,7 @@ def test_the_image_has_the_whole_package() -> None:
     copied = {
         target + Path(each).name if target[-1] == "/" else target for given, target in lines for each in given.split()
     }
-    listed = subprocess.run(["git", "ls-files", "taskqueue"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "firmq"], cwd=ROOT, capture_output=True, text=True, check=True)
     parts = {"/".join(each.split("/")[:2]) for each in listed.stdout.split()}
     assert parts - copied == {LEFT_OUT}
 
@@ -125,6 +125,6 @@ def test_a_closed_port_is_not_healthy() -> None:
 
 
 def test_the_health_check_imports_next_to_nothing() -> None:
-    code = "import sys, taskqueue.shared.http.healthcheck; print(len(sys.modules))"
+    code = "import sys, firmq.shared.http.healthcheck; print(len(sys.modules))"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 60

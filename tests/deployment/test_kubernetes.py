@@ -12,11 +12,11 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from taskqueue.dashboard import serve as dashboard_server
-from taskqueue.gateway import serve as gateway_server
-from taskqueue.shared.cli import cluster_secret
-from taskqueue.shared.cli.parts import COMMANDS
-from taskqueue.shared.config.settings import Settings, load
+from firmq.dashboard import serve as dashboard_server
+from firmq.gateway import serve as gateway_server
+from firmq.shared.cli import cluster_secret
+from firmq.shared.cli.parts import COMMANDS
+from firmq.shared.config.settings import Settings, load
 from tests.deployment.manifests import (
     CLUSTER_WIDE,
     K8S,
@@ -226,7 +226,7 @@ def test_the_secret_commands_say_how_their_environment_is_made() -> None:
 def test_the_doctor_asks_prometheus_from_where_it_is_let_through() -> None:
     assert load(workloads()["gateway"].environment()).prometheus_url == "http://prometheus:9090"
     assert [part for part in OURS if load(workloads()[part].environment()).prometheus_url] == ["gateway"]
-    assert "kubectl exec -n task-queue deployment/gateway -- taskqueue doctor" in DOCUMENTS
+    assert "kubectl exec -n task-queue deployment/gateway -- firmq doctor" in DOCUMENTS
 
 
 def test_the_command_of_the_readme_creates_every_key_that_is_asked_for() -> None:
@@ -283,7 +283,7 @@ def test_every_variable_is_a_setting_and_has_a_value_that_is_one(workload: Workl
 
 @OUR_PARTS
 def test_commands_and_ports_are_those_of_the_code(workload: Workload) -> None:
-    assert workload.container["command"] == ["taskqueue", workload.name]
+    assert workload.container["command"] == ["firmq", workload.name]
     assert workload.name in COMMANDS
     settings = load(workload.environment())
     ports = {
@@ -350,7 +350,7 @@ def test_the_gateways_ask_every_worker_and_housekeeper_for_its_metrics() -> None
 @OUR_PARTS
 def test_the_image_carries_the_version_of_the_code(workload: Workload) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert workload.container["image"].endswith(f"taskqueue:{version}")
+    assert workload.container["image"].endswith(f"firmq:{version}")
 
 
 def test_access_requires_a_key_or_a_password() -> None:

@@ -14,9 +14,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.redis.client import connect
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.redis.client import connect
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
 from tests.deployment.test_kubernetes import NEWEST, OLDEST
 from tests.monitoring.promql import metrics_of
@@ -111,7 +111,7 @@ def test_behind_sentinel_every_part_has_the_passwords_and_may_reach_both(
 
 
 EXTERNAL = {
-    "HISTORY_URL": ("history", {"gateway", "housekeeper", "dashboard"}, "postgresql+psycopg://taskqueue@db/history"),
+    "HISTORY_URL": ("history", {"gateway", "housekeeper", "dashboard"}, "postgresql+psycopg://firmq@db/history"),
     "ALERT_WEBHOOK_URL": ("alerts", {"housekeeper"}, "https://chat.example.com/hooks/t0ken"),
     "SMTP_URL": ("alerts", {"housekeeper"}, "smtp://queue:secret@mail.example.com:587"),
     "OIDC_CLIENT_SECRET": ("identity-provider", {"dashboard"}, "secret"),
@@ -302,9 +302,9 @@ def test_keda_asks_prometheus_for_waiting_and_running_tasks_and_scales_the_worke
     asked = trigger["metadata"]
     port = of_kind("Service")["prometheus"]["spec"]["ports"][0]["port"]
     assert asked["serverAddress"] == f"http://prometheus.task-queue.svc:{port}"
-    assert metrics_of(asked["query"]) == {"taskqueue_tasks"}
+    assert metrics_of(asked["query"]) == {"firmq_tasks"}
     assert 'status=~"pending|running"' in asked["query"]
-    assert "| `taskqueue_tasks` |" in DOCUMENTS
+    assert "| `firmq_tasks` |" in DOCUMENTS
     assert asked["ignoreNullValues"] == "false", "no answer is not the same as nothing to do"
 
 
@@ -315,6 +315,6 @@ def test_keda_by_waiting_time_asks_for_metrics_that_are_there_and_replaces_the_o
     assert manifests[1] == other[1], "the same way to Prometheus"
     triggers = manifests[0]["spec"]["triggers"]
     asked = set().union(*(metrics_of(each["metadata"]["query"]) for each in triggers))
-    assert asked == {"taskqueue_oldest_pending_age_seconds", "taskqueue_tasks"}
+    assert asked == {"firmq_oldest_pending_age_seconds", "firmq_tasks"}
     assert {each["metricType"] for each in triggers} == {"Value", "AverageValue"}
     assert all(f"| `{name}` |" in DOCUMENTS for name in asked)

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
-from taskqueue.shared.local.embedded_redis import choose_server
+from firmq.shared.local.embedded_redis import choose_server
 from tests.deployment.manifests import config_map, workloads
 from tests.support.harness import free_port, wait_until
 

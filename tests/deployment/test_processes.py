@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.dashboard import serve as dashboard_server
-from taskqueue.gateway import serve as gateway_server
-from taskqueue.shared.cli.parts import COMMANDS
-from taskqueue.shared.config.settings import Settings
+from firmq.dashboard import serve as dashboard_server
+from firmq.gateway import serve as gateway_server
+from firmq.shared.cli.parts import COMMANDS
+from firmq.shared.config.settings import Settings
 from tests.deployment.manifests import OURS
 from tests.support.harness import ROOT
 
@@ -32,22 +32,22 @@ def unit(path: Path) -> RawConfigParser:
 
 
 def part_of(path: Path) -> str:
-    return re.sub(r"taskqueue-(\w+)@?\.service", r"\1", path.name)
+    return re.sub(r"firmq-(\w+)@?\.service", r"\1", path.name)
 
 
 def test_every_part_has_a_unit_and_a_line_of_the_procfile() -> None:
     assert {part_of(path) for path in UNITS} == set(OURS)
     lines = dict(line.split(": ") for line in (EXAMPLES / "Procfile").read_text().splitlines())
-    assert lines == {part: f"taskqueue {part}" for part in OURS}
+    assert lines == {part: f"firmq {part}" for part in OURS}
 
 
 @EVERY_UNIT
 def test_a_unit_starts_its_part_and_stops_with_the_target(path: Path) -> None:
     told = unit(path)
     command = told["Service"]["ExecStart"].split()
-    assert command == ["/opt/taskqueue/.venv/bin/taskqueue", part_of(path)]
+    assert command == ["/opt/firmq/.venv/bin/firmq", part_of(path)]
     assert command[1] in COMMANDS
-    assert told["Unit"]["PartOf"] == "taskqueue.target"
+    assert told["Unit"]["PartOf"] == "firmq.target"
     assert told["Service"]["RestartPreventExitStatus"] == "2", "of a wrong setting"
 
 
@@ -70,9 +70,9 @@ def units(tmp_path: Path) -> dict[str, Path]:
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd is not installed")
     found = {}
-    for path in (*UNITS, EXAMPLES / "systemd" / "taskqueue.target"):
+    for path in (*UNITS, EXAMPLES / "systemd" / "firmq.target"):
         copy = tmp_path / path.name.replace("@.", "@9110.")
-        copy.write_text(path.read_text().replace("/opt/taskqueue/.venv/bin/taskqueue", sys.executable))
+        copy.write_text(path.read_text().replace("/opt/firmq/.venv/bin/firmq", sys.executable))
         found[part_of(path)] = copy
     return found
 
@@ -89,8 +89,8 @@ def analyze(*arguments: str | Path) -> str:
 
 def test_systemd_understands_every_line_of_the_units(units: dict[str, Path]) -> None:
     said = analyze("verify", "--man=no", *units.values())
-    assert not [line for line in said.splitlines() if "taskqueue" in line]
-    wrong = units["worker"].with_name("taskqueue-wrong.service")
+    assert not [line for line in said.splitlines() if "firmq" in line]
+    wrong = units["worker"].with_name("firmq-wrong.service")
     wrong.write_text(units["worker"].read_text().replace("ProtectSystem", "ProtectSystems"))
     assert "ProtectSystems" in analyze("verify", "--man=no", wrong)
 

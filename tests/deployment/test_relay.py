@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from taskqueue.shared.config.settings import Settings
+from firmq.shared.config.settings import Settings
 from tests.deployment import compose_file, test_kubernetes
 from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, Manifest, Workload
 from tests.deployment.rendering import render
@@ -100,19 +100,19 @@ def test_its_secrets_are_created_by_the_command_of_the_readme() -> None:
 def test_compose_starts_it_in_its_profile_only_and_without_redis() -> None:
     relay = compose_file.services()["relay"]
     assert relay["profiles"] == ["outbox"]
-    assert relay["command"] == pod().container["command"] == ["taskqueue", "outbox"]
+    assert relay["command"] == pod().container["command"] == ["firmq", "outbox"]
     assert relay["networks"].keys() == {"default"}
     assert relay["depends_on"].keys() == {"gateway"}
     assert "REDIS_PASSWORD" not in relay["environment"]
     assert relay["healthcheck"]["test"][-1] == relay["environment"]["OUTBOX_METRICS_PORT"] == str(PORT)
-    assert relay["environment"]["TASKQUEUE_URL"] == GATEWAY
+    assert relay["environment"]["FIRMQ_URL"] == GATEWAY
     assert "docker compose --profile outbox up" in DOCUMENTS
 
 
 def test_its_database_is_chosen_in_the_env_file() -> None:
-    chosen = {**compose_file.PASSWORDS, "OUTBOX_DATABASE": DATABASE, "TASKQUEUE_API_KEY": "a-key"}
+    chosen = {**compose_file.PASSWORDS, "OUTBOX_DATABASE": DATABASE, "FIRMQ_API_KEY": "a-key"}
     told = yaml.safe_load(compose_file.read(environment=chosen).stdout)["services"]
-    assert told["relay"]["environment"].items() >= {"OUTBOX_DATABASE": DATABASE, "TASKQUEUE_API_KEY": "a-key"}.items()
+    assert told["relay"]["environment"].items() >= {"OUTBOX_DATABASE": DATABASE, "FIRMQ_API_KEY": "a-key"}.items()
     assert [name for name, each in told.items() if "OUTBOX_DATABASE" in each.get("environment", {})] == ["relay"]
 
 

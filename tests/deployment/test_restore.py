@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from taskqueue.shared.local.embedded_redis import ServerBinary
+from firmq.shared.local.embedded_redis import ServerBinary
 from tests.deployment import compose_file
 from tests.deployment.manifests import config_map, workloads
 from tests.support.documents import DOCUMENTS

@@ -140,7 +140,7 @@ class Verification:
             assert not [rule for group in groups for rule in group["rules"] if rule["health"] == "err"]
         with claim("the doctor finds nothing wrong, and warns of what is open and in the clear alone"):
             done = self.engine.compose(
-                "exec", "-T", "worker", "python", "-m", "taskqueue.shared.doctor", "--json", check=False
+                "exec", "-T", "worker", "python", "-m", "firmq.shared.doctor", "--json", check=False
             )
             assert done.returncode == 1, done.stdout
             doubtful = {each["check"] for each in json.loads(done.stdout)["checks"] if each["level"] != "ok"}
@@ -149,13 +149,13 @@ class Verification:
     def logs(self) -> None:
         with claim("the lines of one task, of both parts, are found where Loki's are") as figures:
             task = self._submit({"type": "process", "data": "", "max_retries": 0})
-            query = quote(f'{{service_namespace="taskqueue"}} | task_id="{task}"')
+            query = quote(f'{{service_namespace="firmq"}} | task_id="{task}"')
 
             def found() -> dict[str, int]:
                 streams = self.engine.get("loki", f"/loki/api/v1/query_range?query={query}")["data"]["result"]
                 return {each["stream"]["service_name"]: len(each["values"]) for each in streams}
 
-            wait_until(lambda: "taskqueue-worker" in found(), "the lines arrived", 60)
+            wait_until(lambda: "firmq-worker" in found(), "the lines arrived", 60)
             figures.append(f"lines by part: {found()}")
 
     def sign_in(self) -> None:
@@ -294,7 +294,7 @@ class Verification:
         self.engine.compose("up", "-d", "--wait", *arguments)
 
     def _image(self) -> str:
-        return os.environ.get("TASKQUEUE_IMAGE", "taskqueue:local")
+        return os.environ.get("FIRMQ_IMAGE", "firmq:local")
 
     def _fingerprint(self) -> str:
         look = "find /app /opt/venv -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"

@@ -21,9 +21,9 @@ from typing import Any
 
 import httpx
 
-from taskqueue import Client
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.submission.options import new_task
+from firmq import Client
+from firmq.dashboard.auth.users import Users
+from firmq.shared.submission.options import new_task
 from tests.deployment.claims import claim
 from tests.deployment.cluster import (
     APPLY,
@@ -79,9 +79,7 @@ class Verification:
             self.cluster.shell("\n".join(block[:2]), 900, folder=ROOT)
         if self.jaeger_stand_in:
             image = workloads()["jaeger"].container["image"]
-            dockerfile = (
-                'FROM taskqueue:0.1.0\nCOPY jaeger_stand_in.py /\nENTRYPOINT ["python", "/jaeger_stand_in.py"]\n'
-            )
+            dockerfile = 'FROM firmq:0.1.0\nCOPY jaeger_stand_in.py /\nENTRYPOINT ["python", "/jaeger_stand_in.py"]\n'
             build = f"docker build -q -t {image} -f - tests/deployment\nkind load docker-image {image}"
             self.cluster.shell(build, given=dockerfile, folder=ROOT)
 
@@ -93,7 +91,7 @@ class Verification:
             figures.append(f"{len(self.cluster.ready())} pods, ready after {time.monotonic() - began:.0f} s")
         with claim("the documentation's commands show the password of the dashboard and the key of the API"):
             password, self.key = (self.cluster.shell(line) for line in shown_entries())
-            assert self.key.startswith("tq_")
+            assert self.key.startswith("fq_")
             users = self.cluster.shell(shown_entries()[0].replace("dashboard-password", "dashboard-users"))
             assert Users([users]).check("admin", password)
         with claim("the Job may create and change this secret only"):
@@ -104,8 +102,8 @@ class Verification:
                 )
                 assert said.splitlines()[-1] == ("yes" if permitted else "no"), f"{request} {name}: {said}"
         with claim("the doctor finds no error") as figures:
-            command = "kubectl exec -n task-queue deployment/gateway -- taskqueue doctor"
-            assert command in documented(GUIDE, "taskqueue doctor")
+            command = "kubectl exec -n task-queue deployment/gateway -- firmq doctor"
+            assert command in documented(GUIDE, "firmq doctor")
             found = self.cluster.shell(f"{command} --json || test $? -eq 1")
             figures.append(
                 f"warnings: {[each['check'] for each in json.loads(found)['checks'] if each['level'] != 'ok']}"
@@ -399,7 +397,7 @@ WITH_HANDLERS: dict[str, Any] = {
                     {
                         "name": "worker",
                         "env": [
-                            {"name": "TASK_MODULES", "value": "taskqueue.worker.handlers.examples,cluster_handlers"},
+                            {"name": "TASK_MODULES", "value": "firmq.worker.handlers.examples,cluster_handlers"},
                             {"name": "PYTHONPATH", "value": "/app:/handlers"},
                         ],
                         "volumeMounts": [{"name": "handlers", "mountPath": "/handlers", "readOnly": True}],
@@ -461,7 +459,7 @@ def main(arguments: list[str]) -> int:
             (Path(folder) / name).symlink_to(ROOT / name)
         cluster = Cluster(Path(folder))
         if left := left_behind(cluster):
-            print(f"the cluster has {', '.join(left)}: take one without Task Queue, or remove it", file=sys.stderr)
+            print(f"the cluster has {', '.join(left)}: take one without Firmq, or remove it", file=sys.stderr)
             return 2
         try:
             Verification(cluster, chosen.jaeger_stand_in, chosen.removal).run()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.stores.limits import Limits
+from firmq.shared.stores.limits import Limits
 from tests.support.harness import System, running_system
 from tests.support.store import Store, store_on
 

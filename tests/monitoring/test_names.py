@@ -17,10 +17,10 @@ from tests.acceptance.running import product
 from tests.monitoring.promql import labels_of, metrics_of
 from tests.monitoring.promtool import FOLDER
 
-DASHBOARD = FOLDER / "grafana" / "dashboards" / "task-queue.json"
+DASHBOARD = FOLDER / "grafana" / "dashboards" / "firmq.json"
 OWN = {"up": {"job", "instance"}, "ALERTS": {"alertname", "alertstate", "severity"}}
 """What Prometheus adds by itself."""
-RARE = {"taskqueue_tasks_without_worker": {"type"}, "taskqueue_tasks_without_worker_age_seconds": {"type"}}
+RARE = {"firmq_tasks_without_worker": {"type"}, "firmq_tasks_without_worker_age_seconds": {"type"}}
 """What a running system shows only while tasks wait for a worker that has their type (test_type_versions.py)."""
 
 Names = dict[str, set[str]]
@@ -118,22 +118,22 @@ def test_what_the_parts_show_about_the_product_is_seen_somewhere(exported: Names
 
 
 RARELY = {
-    "taskqueue_history_failures",
-    "taskqueue_history_lost",
-    "taskqueue_history_removed",
-    "taskqueue_history_stored",
-    "taskqueue_history_unreadable",
-    "taskqueue_history_waiting",
-    "taskqueue_housekeeper_elections",
-    "taskqueue_housekeeper_info",
-    "taskqueue_housekeeper_leader_term",
-    "taskqueue_housekeeping_skips",
-    "taskqueue_lock_hold_seconds",
-    "taskqueue_lock_stops",
-    "taskqueue_lock_wait_seconds",
-    "taskqueue_schedule_lateness_seconds",
-    "taskqueue_schedules",
-    "taskqueue_tenant_turn_age_seconds",
+    "firmq_history_failures",
+    "firmq_history_lost",
+    "firmq_history_removed",
+    "firmq_history_stored",
+    "firmq_history_unreadable",
+    "firmq_history_waiting",
+    "firmq_housekeeper_elections",
+    "firmq_housekeeper_info",
+    "firmq_housekeeper_leader_term",
+    "firmq_housekeeping_skips",
+    "firmq_lock_hold_seconds",
+    "firmq_lock_stops",
+    "firmq_lock_wait_seconds",
+    "firmq_schedule_lateness_seconds",
+    "firmq_schedules",
+    "firmq_tenant_turn_age_seconds",
 }
 """For those who look for something in particular."""
 

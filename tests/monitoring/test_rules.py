@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from taskqueue.shared.alerts import rules
+from firmq.shared.alerts import rules
 from tests.monitoring.promtool import FOLDER, promtool
 from tests.support.harness import ROOT
 
@@ -88,7 +88,7 @@ def test_both_configurations_have_the_same_jobs_and_rules() -> None:
 
 
 def test_every_alert_says_how_bad_it_is_what_it_is_about_and_where_to_read_on() -> None:
-    headings = {heading.lower() for heading in re.findall(r"^## (TaskQueue\w+)$", RUNBOOK.read_text(), re.MULTILINE)}
+    headings = {heading.lower() for heading in re.findall(r"^## (Firmq\w+)$", RUNBOOK.read_text(), re.MULTILINE)}
     for alert in alerts():
         assert alert["labels"]["severity"] in ("critical", "warning"), alert
         said = alert["annotations"]
@@ -103,12 +103,12 @@ def test_every_alert_says_how_bad_it_is_what_it_is_about_and_where_to_read_on() 
 
 def built_in() -> set[str]:
     """The names of the rules that need no Prometheus."""
-    return set(re.findall(r'"(TaskQueue\w+)"', Path(rules.__file__ or "").read_text()))
+    return set(re.findall(r'"(Firmq\w+)"', Path(rules.__file__ or "").read_text()))
 
 
 def test_every_built_in_rule_has_a_section_in_the_runbook() -> None:
-    headings = set(re.findall(r"^## (TaskQueue\w+)$", RUNBOOK.read_text(), re.MULTILINE))
-    assert "TaskQueueWorkerSilent" in built_in() <= headings
+    headings = set(re.findall(r"^## (Firmq\w+)$", RUNBOOK.read_text(), re.MULTILINE))
+    assert "FirmqWorkerSilent" in built_in() <= headings
 
 
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
@@ -120,6 +120,6 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
 
 
 def test_every_section_of_the_runbook_says_what_it_means_and_what_to_do() -> None:
-    for section in RUNBOOK.read_text().split("\n## TaskQueue")[1:]:
+    for section in RUNBOOK.read_text().split("\n## Firmq")[1:]:
         assert re.search(r"^(Critical|Warning)\. ", section, re.MULTILINE), section
         assert "- **Do:**" in section, section

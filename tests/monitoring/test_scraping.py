@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.integration.housekeeping.cluster import Cluster, Member
 from tests.monitoring.prometheus import Prometheus, running_prometheus
 from tests.monitoring.test_names import panels
@@ -133,7 +133,7 @@ def site(module_system: System, tmp_path_factory: pytest.TempPathFactory) -> Ite
         ]
         system.start("dashboard", DASHBOARD_PORT=str(dashboard_port))
         wait_until(lambda: prometheus.value("count(up == 1)") == 8, "all are scraped", 90)
-        wait_until(lambda: prometheus.value("max(taskqueue_active_workers)") == 2, "both workers are known", 60)
+        wait_until(lambda: prometheus.value("max(firmq_active_workers)") == 2, "both workers are known", 60)
         httpx.get(f"http://127.0.0.1:{dashboard_port}/").raise_for_status()
         load = Load(gateway_ports)
         running = Site(system, cluster, prometheus, load, gateways, gateway_ports, workers, worker_ports)
@@ -213,13 +213,13 @@ def test_restarts_leave_rates_right(site: Site) -> None:
 
 def test_series_of_a_worker_that_was_restarted_are_gone(site: Site) -> None:
     assert len(site.prometheus.series("count by (worker) (worker_errors_total)")) == 2
-    assert site.prometheus.value('sum(taskqueue_slots{kind="serial"})') == 2
+    assert site.prometheus.value('sum(firmq_slots{kind="serial"})') == 2
 
 
 # --- gauges of the whole system ---
 
 SYSTEM = (
-    '{__name__=~"taskqueue_(tasks|pending_tasks|retry_tasks|dead_letters|active_workers|queue_workers|queue_paused|'
+    '{__name__=~"firmq_(tasks|pending_tasks|retry_tasks|dead_letters|active_workers|queue_workers|queue_paused|'
     "redis_.*|schedules|oldest_.*|.*_overdue_seconds)|pending_tasks_total|retry_tasks_total|tasks_in_dlq_total|"
     'active_workers_total"}'
 )
@@ -230,13 +230,13 @@ def test_no_gauge_is_doubled(site: Site) -> None:
     sources = site.prometheus.over_time(f"count by (__name__, priority, status, policy) ({SYSTEM})", since)
     assert len(sources) > 30
     assert {value for samples in sources.values() for _, value in samples} == {1.0}
-    [leaders] = site.prometheus.over_time("sum(taskqueue_housekeeper_leader)", since).values()
+    [leaders] = site.prometheus.over_time("sum(firmq_housekeeper_leader)", since).values()
     assert {value for _, value in leaders} == {0.0, 1.0}
 
 
 def test_gauges_of_a_dead_leader_disappear_and_those_of_the_next_come(site: Site) -> None:
     for killed, followed in site.kills:
-        seen = [site.prometheus.value("count(taskqueue_tasks)", killed + step / 4) for step in range(60)]
+        seen = [site.prometheus.value("count(firmq_tasks)", killed + step / 4) for step in range(60)]
         first = seen.index(None)  # later ones are the next kill's, or after the end of it all
         gap = [step / 4 for step in range(first, len(seen)) if not any(seen[first : step + 1])]
         print(f"killed; no gauges from {min(gap)} s to {max(gap)} s; another led after {followed - killed:.1f} s")
@@ -246,13 +246,13 @@ def test_gauges_of_a_dead_leader_disappear_and_those_of_the_next_come(site: Site
 
 def test_no_gauge_is_frozen(site: Site) -> None:
     def up_to_date() -> bool:
-        shown = site.prometheus.series("taskqueue:tasks").items()
+        shown = site.prometheus.series("firmq:tasks").items()
         now = {dict(labels)["status"]: samples[0][1] for labels, samples in shown}
         return now == {state.value: count for state, count in site.system.records.counts().items()}
 
     wait_until(up_to_date, "the gauges show what is there")
     longest, looks = 0.0, 0
-    for samples in site.prometheus.series('taskqueue_tasks{status="completed"}[1h]').values():
+    for samples in site.prometheus.series('firmq_tasks{status="completed"}[1h]').values():
         for began, ended in site.load.spans:
             shown = [(at, value) for at, value in samples if began + 2 < at < ended]
             since = shown[0] if shown else (0.0, -1.0)
@@ -274,7 +274,7 @@ def test_every_rule_can_be_evaluated(site: Site) -> None:
             assert rule["health"] == "ok", rule
 
 
-EMPTY = {"taskqueue:queue_paused == 1", "max(taskqueue_redis_max_memory_bytes) > 0"}
+EMPTY = {"firmq:queue_paused == 1", "max(firmq_redis_max_memory_bytes) > 0"}
 """Nothing is paused here, and Redis has no limit."""
 
 

@@ -20,7 +20,7 @@ from tests.support.harness import ROOT
 
 FORMS = {
     "private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
-    "key of ours": r"\btq_[a-z0-9]{4,16}_[0-9a-f]{40}\b",
+    "key of ours": r"\bfq_[a-z0-9]{4,16}_[0-9a-f]{40}\b",
     "secret of webhooks": r"\bwhsec_[A-Za-z0-9+/]{32,}={0,2}",
     "cloud key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[A-Za-z0-9_-]{35}\b",
     "token of a service": r"\b(?:gh[opsu]_[A-Za-z0-9]{36}|github_pat_\w{50,}|glpat-[\w-]{20}|xox[abprs]-[\w-]{10,})",

@@ -12,10 +12,10 @@ import pytest
 from redis import Redis
 from werkzeug.test import EnvironBuilder
 
-from taskqueue.gateway.app import create_app, create_router
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.gateway.app import create_app, create_router
+from firmq.shared.config.settings import Settings
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.partitions.conftest import databases
 
 MOST_MEMORY = 128 << 10
@@ -24,7 +24,7 @@ KEYS = {scope: new_key(f"{scope}-client", [scope]) for scope in Scope}
 SLOW, SLOW_TEXT = new_key("slow", [Scope.ADMIN], rate="1/h")
 LINES = (SLOW.line, *(key.line for key, _ in KEYS.values()))
 WRONG = {"wrong key": KEYS[Scope.ADMIN][1][:-4] + "0000", "no key of ours": "x" * 30_000, "": ""}
-PERSONAL = f"tqp_{'a' * 12}_{'0' * 64}"
+PERSONAL = f"fqp_{'a' * 12}_{'0' * 64}"
 
 
 class Body(io.BytesIO):
@@ -42,7 +42,7 @@ class Body(io.BytesIO):
 def wsgi(request: pytest.FixtureRequest, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     about: Any = {"api_keys": LINES, "personal_keys": ("read",)}
     if request.param == "partitions":
-        monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+        monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
         yield create_router(Settings(redis_partitions=databases(redis_url), **about))
         return
     with connect(redis_url) as redis:

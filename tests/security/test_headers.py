@@ -36,8 +36,8 @@ def test_no_response_shows_a_traceback_or_a_debugger(
         raise RuntimeError("planted detail")
 
     monkeypatch.setenv("FLASK_DEBUG", "1")
-    monkeypatch.setattr("taskqueue.shared.stores.workers.Workers.look", fails)
-    monkeypatch.setattr("taskqueue.shared.stores.audit.Audit.page", fails)
+    monkeypatch.setattr("firmq.shared.stores.workers.Workers.look", fails)
+    monkeypatch.setattr("firmq.shared.stores.audit.Audit.page", fails)
     for answer in (make_gateway().http.get("/workers"), open_browser().client.get("/audit")):
         assert answer.status_code == 500
         for word in ("planted detail", "Traceback", "werkzeug", "__debugger__", ".py"):

@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 from rq import Queue
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys
 

@@ -10,10 +10,10 @@ from flask.sessions import SecureCookieSessionInterface
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text
+from firmq.dashboard.auth.users import Users
+from firmq.shared.domain import task_data
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser, open_browser, system
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -23,7 +23,7 @@ __all__ = ["open_browser", "system"]  # fixtures
 
 def test_a_python_function_is_no_task_type(system: System) -> None:
     planted = [system.submit("echo", "1") for _ in range(3)]
-    calls = ("os.system", "subprocess.run", "taskqueue.shared.local.dev.main")
+    calls = ("os.system", "subprocess.run", "firmq.shared.local.dev.main")
     for task_id, name in zip(planted, calls, strict=True):
         system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": task_data.encode(name, '"id"')})
     system.start_worker()
@@ -52,7 +52,7 @@ def test_the_cookie_secret_in_redis_grants_no_access(open_browser: Callable[...,
     redis_client.set(keys.dashboard_session(hashlib.sha256(session_id.encode()).hexdigest()), "ann")
     for mark in ("", "0" * 16):
         cookie = sign.dumps({"name": "ann", "mark": mark, "id": session_id, "csrf": "x"})
-        browser.client.set_cookie("taskqueue_dashboard", str(cookie))
+        browser.client.set_cookie("firmq_dashboard", str(cookie))
         assert browser.client.get("/").status_code == 302
     assert users.named("ann")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.security import scan
 
 
@@ -38,7 +38,7 @@ def test_what_looks_like_a_secret_is_found(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from taskqueue.shared.redis.connections import make_pool_of_connections_that_end_in_time",
+        "from firmq.shared.redis.connections import make_pool_of_connections_that_end_in_time",
         "REDIS_PASSWORD: ${REDIS_PASSWORD:?is not set; make env writes one into .env}",
         "https://www.example.org/a/long/path/to/a/document-with-many-words-in-it.html",
         "password = getpass.getpass()",

@@ -14,8 +14,8 @@ import pytest
 from redis import Redis
 from werkzeug.security import generate_password_hash
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.support.collector import Collector
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from taskqueue.shared.stores import workers
-from taskqueue.shared.stores.task_types import TaskType, pack, types_publish, unpack
+from firmq.shared.stores import workers
+from firmq.shared.stores.task_types import TaskType, pack, types_publish, unpack
 from tests.support.store import Store
 
 

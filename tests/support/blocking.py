@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from taskqueue.shared.client import AsyncClient
+from firmq.shared.client import AsyncClient
 
 
 class Blocking:
@@ -40,7 +40,7 @@ class Blocking:
             return lambda *arguments, **more: self._blocking(value(*map(_asynchronous, arguments), **more))
         if inspect.isawaitable(value):
             return self._blocking(self._wait(value))
-        if isinstance(value, AsyncIterator) or type(value).__module__.startswith("taskqueue.shared.client.aio"):
+        if isinstance(value, AsyncIterator) or type(value).__module__.startswith("firmq.shared.client.aio"):
             return Blocking(value, self._loop)
         return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from taskqueue.shared.domain.clock import MICROSECONDS, to_us
+from firmq.shared.domain.clock import MICROSECONDS, to_us
 
 
 @dataclass(slots=True)

@@ -200,7 +200,7 @@ def _span(span: Any, resource: dict[str, Any], scope: str) -> Span:
         kind=KINDS[span.kind],
         about=_values(span.attributes),
         links=tuple(
-            (each.trace_id.hex(), each.span_id.hex(), _values(each.attributes).get("taskqueue.link", ""))
+            (each.trace_id.hex(), each.span_id.hex(), _values(each.attributes).get("firmq.link", ""))
             for each in span.links
         ),
         events=tuple((each.name, _values(each.attributes)) for each in span.events),

@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from asgiref.sync import sync_to_async
 
-from taskqueue import Accepted, LocalClient, TaskState
-from taskqueue.django.backend import TaskQueueBackend
-from taskqueue.django.framework import TaskResultDoesNotExist
-from taskqueue.shared.config.settings import Settings
+from firmq import Accepted, LocalClient, TaskState
+from firmq.django.backend import FirmqBackend
+from firmq.django.framework import TaskResultDoesNotExist
+from firmq.shared.config.settings import Settings
 
 
-class Keeping(TaskQueueBackend):
-    """Keeps tasks in a system without a worker: that of TASKQUEUE_URL."""
+class Keeping(FirmqBackend):
+    """Keeps tasks in a system without a worker: that of FIRMQ_URL."""
 
     ids: ClassVar[list[str]] = []
     removed: ClassVar[set[str]] = set()
@@ -58,14 +58,14 @@ class Waiting:
         return Accepted(task_id=uuid4().hex, status=TaskState.PENDING, type=task_type, queue="normal")
 
 
-class AtOnce(TaskQueueBackend):
+class AtOnce(FirmqBackend):
     """Runs tasks by our handlers, in this process."""
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         waiting = Waiting()
         with patch.object(self, "_client", lambda: waiting):
             result: Any = super().enqueue(task, args, kwargs)
-        with patch("taskqueue.worker.local.client.new_task_id", return_value=result.id):
+        with patch("firmq.worker.local.client.new_task_id", return_value=result.id):
             local().submit(*waiting.task)
         return self.get_result(result.id)
 
@@ -80,4 +80,4 @@ class AtOnce(TaskQueueBackend):
 @cache
 def local() -> LocalClient:
     """Returns the client of this process."""
-    return LocalClient(["taskqueue.django.handlers"], settings=Settings(max_retries=0))
+    return LocalClient(["firmq.django.handlers"], settings=Settings(max_retries=0))

@@ -10,11 +10,11 @@ import sys
 import time
 from typing import Any
 
-from taskqueue.worker import heartbeat
-from taskqueue.worker.engine import liveness, notifications
-from taskqueue.worker.engine.loop import Engine
-from taskqueue.worker.heartbeat import Heartbeat
-from taskqueue.worker.main import main
+from firmq.worker import heartbeat
+from firmq.worker.engine import liveness, notifications
+from firmq.worker.engine.loop import Engine
+from firmq.worker.heartbeat import Heartbeat
+from firmq.worker.main import main
 
 PARTS: dict[str, tuple[type, str]] = {
     "loop": (Engine, "_tick"),

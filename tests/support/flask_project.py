@@ -8,11 +8,11 @@ import threading
 
 from flask import Flask, current_app, g
 
-from taskqueue import current_task, task
-from taskqueue.flask import TaskQueue
+from firmq import current_task, task
+from firmq.flask import Firmq
 
 log = logging.getLogger(__name__)
-queue = TaskQueue()
+queue = Firmq()
 
 
 def create_app(sender: str = "Shop") -> Flask:

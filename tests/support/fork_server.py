@@ -1,7 +1,7 @@
 """Starts parts of the product in processes that need not import it anew, which is most of what a start costs.
 
 A fork server, `python -m tests.support.fork_server PART`, imports what the part imports. For each start it forks a
-child that gets the environment and the log of the start and runs `taskqueue PART` from there. Only its parent, and the
+child that gets the environment and the log of the start and runs `firmq PART` from there. Only its parent, and the
 command line and environment that /proc shows, are others. Where a variable is set that modules read while they are
 imported, the part is started as it ships. Tests of acceptance, deployment, faults and `make run` do so always, and
 all tests do with TEST_REAL_STARTS=1.
@@ -27,25 +27,25 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
-    "worker": ["taskqueue.worker.main"],
-    "housekeeper": ["taskqueue.worker.housekeeping.main"],
+    "worker": ["firmq.worker.main"],
+    "housekeeper": ["firmq.worker.housekeeping.main"],
     "gateway": [
-        "taskqueue.gateway.serve",
-        "taskqueue.gateway.app",
-        "taskqueue.gateway.http.server",
+        "firmq.gateway.serve",
+        "firmq.gateway.app",
+        "firmq.gateway.http.server",
         "gunicorn.arbiter",
     ],
     "dashboard": [
-        "taskqueue.dashboard.serve",
-        "taskqueue.dashboard.app",
-        "taskqueue.dashboard.server",
+        "firmq.dashboard.serve",
+        "firmq.dashboard.app",
+        "firmq.dashboard.server",
         "gunicorn.arbiter",
     ],
 }
 """The parts, and what each of them has imported once it serves."""
 _READ_WHILE_LOADING = (
     *("FORWARDED_ALLOW_IPS", "LANG", "LC_", "LD_", "MALLOC", "OTEL_PYTHON_", "PORT", "PROMETHEUS_", "PYTHON"),
-    *("TASKQUEUE_", "TZ", "WEB_CONCURRENCY"),
+    *("FIRMQ_", "TZ", "WEB_CONCURRENCY"),
 )
 _LONGEST = 1 << 17
 
@@ -111,7 +111,7 @@ class _Child(subprocess.Popen[bytes]):
     """A child of a fork server, to be used as if this process had started it."""
 
     def __init__(self, server: _ForkServer, pid: int) -> None:
-        self.args = [sys.executable, "-m", "taskqueue", server.part]
+        self.args = [sys.executable, "-m", "firmq", server.part]
         self.pid = pid
         self.returncode: int | None = None
         self.stdin = self.stdout = self.stderr = None
@@ -206,4 +206,4 @@ def _main(arguments: Sequence[str]) -> str:
 if __name__ == "__main__":
     # Here, with nothing around it: the part ends as every program does, and Python tidies up.
     sys.argv[1:] = [_main(sys.argv[1:])]
-    runpy.run_module("taskqueue", run_name="__main__", alter_sys=True)
+    runpy.run_module("firmq", run_name="__main__", alter_sys=True)

@@ -34,7 +34,7 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from taskqueue import (
+from firmq import (
     GiveUp,
     RetryLater,
     TaskCancelled,
@@ -44,8 +44,8 @@ from taskqueue import (
     report_progress,
     task,
 )
-from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from taskqueue.worker.executors.process_tree import MARK
+from firmq.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from firmq.worker.executors.process_tree import MARK
 
 log = logging.getLogger(__name__)
 
@@ -648,11 +648,11 @@ def calls(url: str, redis_url: str, key: str) -> None:
 @task("measured")
 def measured(name: str, seconds: float = 0.02) -> None:
     """Tells how many of its kind run at this moment, and when it started."""
-    from taskqueue.shared.redis.client import connect, keys_of
+    from firmq.shared.redis.client import connect, keys_of
 
     me = f"{os.getppid()}:{os.getpid()}:{current_task().id}"
     with connect(os.environ["REDIS_URL"]) as redis:
-        measures = f"{keys_of(redis).prefix}taskqueue:measured:{name}"
+        measures = f"{keys_of(redis).prefix}firmq:measured:{name}"
         now, us = redis.time()
         pipeline = redis.pipeline(transaction=True)
         pipeline.sadd(f"{measures}:now", me)

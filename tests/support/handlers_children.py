@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from taskqueue import (
+from firmq import (
     ChildFailed,
     current_task,
     gather,

@@ -14,10 +14,10 @@ import time
 from contextvars import ContextVar
 from pathlib import Path
 
-from taskqueue import current_task, progress, report_progress, task
-from taskqueue.shared.client import AsyncClient
-from taskqueue.worker.executors.attempt import Attempt
-from taskqueue.worker.executors.ipc import EndedAttempt
+from firmq import current_task, progress, report_progress, task
+from firmq.shared.client import AsyncClient
+from firmq.worker.executors.attempt import Attempt
+from firmq.worker.executors.ipc import EndedAttempt
 
 log = logging.getLogger(__name__)
 queue = AsyncClient()

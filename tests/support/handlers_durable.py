@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, field_validator
 
-from taskqueue import (
+from firmq import (
     SignalTimeout,
     StepFailed,
     continue_as_new,

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from taskqueue import current_task, emit, step, task
+from firmq import current_task, emit, step, task
 
 
 def _wait_for(folder: str, name: str) -> None:

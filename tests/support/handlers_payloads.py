@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskqueue import task
+from firmq import task
 
 
 @task("echo-in-loop")

@@ -20,13 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from redis.client import PubSub
 
-from taskqueue.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.workers import NO_TYPES, Workers
-from taskqueue.worker.executors.process_tree import children
+from firmq.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.workers import NO_TYPES, Workers
+from firmq.worker.executors.process_tree import children
 from tests.support.fork_server import MODULES, ForkServers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ QUICK = {
     "HOUSEKEEPER_RECOVERY_GRACE": "1",
     "WORKER_METRICS_PORT": "0",
     "HOUSEKEEPER_METRICS_PORT": "0",
-    "TASK_MODULES": "taskqueue.worker.handlers.examples,tests.support.handlers",
+    "TASK_MODULES": "firmq.worker.handlers.examples,tests.support.handlers",
     "WORKER_EXECUTORS": "1",
     "LOG_LEVEL": "INFO",
     "PYDANTIC_DISABLE_PLUGINS": "__all__",  # there are none; a process looks through all that is installed for them
@@ -149,17 +149,17 @@ class System:
     # --- processes ---
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Starts a part, as `taskqueue PART` does, or `python -m ...`, with quick settings; its log goes to a file."""
-        return self.start_in(ROOT, *(["taskqueue"] if command[0] in MODULES else []), *command, **environment)
+        """Starts a part, as `firmq PART` does, or `python -m ...`, with quick settings; its log goes to a file."""
+        return self.start_in(ROOT, *(["firmq"] if command[0] in MODULES else []), *command, **environment)
 
     def start_in(self, folder: Path, *module: str, **environment: str) -> subprocess.Popen[bytes]:
         """Starts `python -m ...` with the code in a folder."""
         env = {**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment}
-        part = module[1] if module[0] == "taskqueue" else module[0]
+        part = module[1] if module[0] == "firmq" else module[0]
         with open(self.log_dir / f"{part}-{len(self.processes)}.log", "wb") as file:
             log = file.fileno() if self.log_to is None else self.log_to
             forks = fork_servers if folder == ROOT and not self.as_shipped else None
-            if forks and module == ("taskqueue", part) and forks.can_start(part, env):
+            if forks and module == ("firmq", part) and forks.can_start(part, env):
                 process = forks.start(part, env, log)
             else:
                 process = subprocess.Popen(

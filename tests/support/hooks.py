@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from opentelemetry import trace
 
-from taskqueue import (
+from firmq import (
     AttemptOutcome,
     CurrentTask,
     ExecutorContext,

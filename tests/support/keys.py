@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue.shared.redis.keys import with_prefix
+from firmq.shared.redis.keys import with_prefix
 from tests.support import one_slot
 
 keys = with_prefix(one_slot.PREFIX)

@@ -9,19 +9,19 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.local.data_folder import write_secret
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis, ServerBinary, choose_server
+from firmq.shared.config.redis_address import completed
+from firmq.shared.local.data_folder import write_secret
+from firmq.shared.local.embedded_redis import EmbeddedRedis, ServerBinary, choose_server
 from tests.support.harness import free_port
 
-USER = "taskqueue"
+USER = "firmq"
 SUBMITTER = "submitter"
 PASSWORD = "the product's own"
 
 
 def rules(name: str = "redis-acl.conf") -> list[str]:
     """A list as it is shipped."""
-    lines = (files("taskqueue.shared") / name).read_text().splitlines()
+    lines = (files("firmq.shared") / name).read_text().splitlines()
     return [rule for line in lines if not line.startswith("#") for rule in line.split()]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue import task
+from firmq import task
 
 
 @task("two-at-once", concurrency=2, rate="50/s", burst=10)

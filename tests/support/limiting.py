@@ -6,8 +6,8 @@ import itertools
 from datetime import timedelta
 from typing import Any
 
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.redis.client import text
 from tests.support.keys import keys
 from tests.support.store import Store
 

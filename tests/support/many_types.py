@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from taskqueue.worker.handlers.registry import task
+from firmq.worker.handlers.registry import task
 
 
 def _handler(order: int, name: str = "nobody", tags: tuple[str, ...] = ()) -> str:

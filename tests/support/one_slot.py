@@ -14,13 +14,13 @@ from typing import Any
 from redis import Connection, ConnectionPool, Redis
 from redis.crc import key_slot
 
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.config.redis_address import completed
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import free_port, wait_until
 from tests.support.least_privilege import guarded_server
 from tests.support.redis_cluster import is_well
 
-NODE_PREFIX = "{tq0}"
+NODE_PREFIX = "{fq0}"
 PREFIX = NODE_PREFIX if os.environ.get("TEST_ONE_SLOT") == "1" else ""
 if PREFIX:
     os.environ["RQ_KEY_PREFIX"] = f"{PREFIX}:rq"  # of this process and of those it starts
@@ -36,7 +36,7 @@ NOT_APPLYING = {
     "rq_jobs/test_scheduler_entries": "the keys of rq-scheduler have no prefix",
     "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
     "housekeeping/test_readme.*gives_the_answer_that_is_shown": "the page shows keys without a prefix",
-    r"housekeeping/test_alerts.*\[TaskQueueRedisReadOnly\]": "a node of a cluster becomes no replica by REPLICAOF",
+    r"housekeeping/test_alerts.*\[FirmqRedisReadOnly\]": "a node of a cluster becomes no replica by REPLICAOF",
     "local/test_start.*folder_of_another_version": "it starts a plain server",
     "redis/test_key_prefix": "its systems have other prefixes",
     "redis/test_troubles.*replica_is_reported": "a node of a cluster becomes no replica by REPLICAOF",

@@ -21,7 +21,7 @@ def empty_database(url: str) -> Iterator[Engine]:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA journal_mode=WAL"))
     with engine.begin() as connection:
-        for table in ("taskqueue_outbox", "orders", "django_migrations"):
+        for table in ("firmq_outbox", "orders", "django_migrations"):
             connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
     yield engine
     engine.dispose()

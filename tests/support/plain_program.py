@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from taskqueue import task
-from taskqueue.worker.executors.process_tree import MARK
+from firmq import task
+from firmq.worker.executors.process_tree import MARK
 
 OWN_SIGNALS = ("SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 """The signals that an executor handles itself."""

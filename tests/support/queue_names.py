@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskqueue.shared.domain.queue_selection import QueueSelection
-from taskqueue.worker.engine.claimed_queues import ClaimedQueues
+from firmq.shared.domain.queue_selection import QueueSelection
+from firmq.worker.engine.claimed_queues import ClaimedQueues
 
 
 def claimed_queues(weights: Mapping[str, int]) -> ClaimedQueues:

@@ -11,8 +11,8 @@ from pathlib import Path
 from redis import Redis
 from redis.crc import key_slot
 
-from taskqueue.shared.local.data_folder import write_secret
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.data_folder import write_secret
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import wait_until
 
 NODES = 3
@@ -48,7 +48,7 @@ class Cluster:
 
     def master_of(self, partition: int) -> EmbeddedRedis:
         """The node that has the keys of a partition now."""
-        slot = key_slot(f"{{tq{partition}}}:".encode())
+        slot = key_slot(f"{{fq{partition}}}:".encode())
         for node in self.nodes:
             if not node.running:
                 continue

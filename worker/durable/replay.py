@@ -14,9 +14,9 @@ from functools import cache
 from inspect import currentframe, iscoroutinefunction, unwrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskqueue.shared.domain.clock import monotonic_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.step import (
+from firmq.shared.domain.clock import monotonic_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.step import (
     SIGNAL,
     STEP_NAME,
     Step,
@@ -26,15 +26,15 @@ from taskqueue.shared.domain.step import (
     read_step,
     with_schema,
 )
-from taskqueue.shared.errors import CorruptRecord, LeaseEnded, StepsLost, StoreUnavailable
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.steps import PreparedChild, RedisSteps, Steps
-from taskqueue.worker.handlers.signals import DuplicateStep, LeaseLost, TaskSuspended, WorkflowChanged
+from firmq.shared.errors import CorruptRecord, LeaseEnded, StepsLost, StoreUnavailable
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.steps import PreparedChild, RedisSteps, Steps
+from firmq.worker.handlers.signals import DuplicateStep, LeaseLost, TaskSuspended, WorkflowChanged
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Scripts
-    from taskqueue.worker.executors.recorder import Recorder
-    from taskqueue.worker.handlers.registry import Handler
+    from firmq.shared.redis.scripts import Scripts
+    from firmq.worker.executors.recorder import Recorder
+    from firmq.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str, partition: int) -> Steps:
     """Returns the steps of a task of a partition, on the connection of this process for steps there."""
-    from taskqueue.worker.durable.children import PartitionPreparation
+    from firmq.worker.durable.children import PartitionPreparation
 
     return RedisSteps(
         _scripts(partition),
@@ -297,9 +297,9 @@ def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: 
 
 @cache
 def _scripts(partition: int) -> Scripts:
-    from taskqueue.shared.config.settings import load
-    from taskqueue.shared.redis.client import connect
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.config.settings import load
+    from firmq.shared.redis.client import connect
+    from firmq.shared.redis.scripts import Scripts
 
     settings = load().partitions[partition]
     return Scripts(connect(settings.store_url, name="steps"), confirm_writes=settings.confirm_writes)

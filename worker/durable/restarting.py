@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
-from taskqueue.worker.handlers.signals import TaskSuspended
+from firmq.worker.durable.replay import Replay
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.handlers.signals import TaskSuspended
 
 
 def continue_as_new(data: Any = None) -> Any:

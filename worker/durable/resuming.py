@@ -6,13 +6,13 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.step import SIGNAL, StepKind
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
-from taskqueue.worker.handlers.signals import TaskSuspended
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.step import SIGNAL, StepKind
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.handlers.signals import TaskSuspended
 
 if TYPE_CHECKING:
-    from taskqueue.worker.durable.replay import Replay
+    from firmq.worker.durable.replay import Replay
 
 T = TypeVar("T")
 Items: TypeAlias = Iterable[T] | AsyncIterable[T]

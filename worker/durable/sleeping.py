@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskqueue.shared.domain.clock import instant, instant_us, to_us
-from taskqueue.shared.domain.step import Step, StepKind
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
-from taskqueue.worker.handlers.signals import TaskSuspended
+from firmq.shared.domain.clock import instant, instant_us, to_us
+from firmq.shared.domain.step import Step, StepKind
+from firmq.worker.durable.replay import Replay
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.handlers.signals import TaskSuspended
 
 
 def sleep(duration: timedelta | float, name: str = "sleep") -> Awaitable[None]:

@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from taskqueue.shared.domain.failure_fingerprint import class_name
-from taskqueue.shared.domain.step import SIGNAL, Step, StepKind
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.worker.durable.replay import ON_STACK
-from taskqueue.worker.handlers import errors
-from taskqueue.worker.handlers.context import current, current_task
-from taskqueue.worker.handlers.errors import is_a
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater, StepFailed
+from firmq.shared.domain.failure_fingerprint import class_name
+from firmq.shared.domain.step import SIGNAL, Step, StepKind
+from firmq.shared.domain.task import new_task_id
+from firmq.worker.durable.replay import ON_STACK
+from firmq.worker.handlers import errors
+from firmq.worker.handlers.context import current, current_task
+from firmq.worker.handlers.errors import is_a
+from firmq.worker.handlers.signals import GiveUp, RetryLater, StepFailed
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from taskqueue.worker.durable.replay import Replay
+    from firmq.worker.durable.replay import Replay
 
 log = logging.getLogger(__name__)
 

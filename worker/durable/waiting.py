@@ -10,14 +10,14 @@ from typing import Any, TypeVar, cast, overload
 
 from pydantic import TypeAdapter, ValidationError
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.json_schema import SchemaWriter
-from taskqueue.shared.domain.step import SIGNAL, SIGNAL_NAME, Step, StepKind
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.durable.sleeping import check_length, suspension
-from taskqueue.worker.durable.steps import awaited, in_thread, replay_of_current_task
-from taskqueue.worker.executors.outcomes import explain
-from taskqueue.worker.handlers.signals import SignalTimeout, WorkflowChanged
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.json_schema import SchemaWriter
+from firmq.shared.domain.step import SIGNAL, SIGNAL_NAME, Step, StepKind
+from firmq.worker.durable.replay import Replay
+from firmq.worker.durable.sleeping import check_length, suspension
+from firmq.worker.durable.steps import awaited, in_thread, replay_of_current_task
+from firmq.worker.executors.outcomes import explain
+from firmq.worker.handlers.signals import SignalTimeout, WorkflowChanged
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def wait_for(signal: str, data_type: Any = None, timeout: timedelta | float | No
     """Returns the data of a signal. Before it arrives, ends the attempt; the task runs again when it arrives.
 
     Meanwhile the task is scheduled and occupies no executor. A signal that was sent before is returned at once. Signals
-    are sent by `POST /tasks/{id}/signals/{name}`, `client.signal`, `taskqueue signal` and the task's page. `timeout`
+    are sent by `POST /tasks/{id}/signals/{name}`, `client.signal`, `firmq signal` and the task's page. `timeout`
     is a timedelta or seconds, MAX_DELAY at most and by default, and counts from the first call. A task accepts one
     signal of each name. In an `async def` handler the call is awaited; `wait_for_async` has the type for that.
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain.queue_selection import QUEUE_NAME
+from firmq.shared.domain.queue_selection import QUEUE_NAME
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.queue_selection import QueueSelection
+    from firmq.shared.domain.queue_selection import QueueSelection
 
 LOOK, IDLE_LOOK = 1.0, 15.0
 """Seconds after which a claim is sent together with the question which queues there are, of a busy and an idle worker.

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
 
-from taskqueue.shared.domain.traceparent import read_traceparent, trace_id
-from taskqueue.worker.executors.ipc import Assignment
+from firmq.shared.domain.traceparent import read_traceparent, trace_id
+from firmq.worker.executors.ipc import Assignment
 
 SETTLED = 10.0
 """Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other

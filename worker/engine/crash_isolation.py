@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
-from taskqueue.worker.executors.process import ExecutorProcess
+from firmq.worker.engine.claimed_task import SETTLED, ClaimedTask
+from firmq.worker.executors.process import ExecutorProcess
 
 
 class CrashIsolation:

@@ -10,8 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.worker.engine.redis_session import Report
+from firmq.shared.domain.task import TaskState
+from firmq.worker.engine.redis_session import Report
 
 log = logging.getLogger(__name__)
 

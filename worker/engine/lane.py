@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from taskqueue.worker.engine.crash_isolation import CrashIsolation
-from taskqueue.worker.engine.prefetch import PrefetchWindow, Reserve
-from taskqueue.worker.engine.queue_slots import QueueSlots
-from taskqueue.worker.engine.redis_session import MOST_AT_ONCE, ClaimOrder
-from taskqueue.worker.executors import ipc
+from firmq.worker.engine.crash_isolation import CrashIsolation
+from firmq.worker.engine.prefetch import PrefetchWindow, Reserve
+from firmq.worker.engine.queue_slots import QueueSlots
+from firmq.worker.engine.redis_session import MOST_AT_ONCE, ClaimOrder
+from firmq.worker.executors import ipc
 
 if TYPE_CHECKING:
-    from taskqueue.worker.engine.claimed_task import ClaimedTask
-    from taskqueue.worker.engine.lane_claims import LaneClaims
-    from taskqueue.worker.executors.pool import ExecutorPool
-    from taskqueue.worker.executors.process import ExecutorProcess
+    from firmq.worker.engine.claimed_task import ClaimedTask
+    from firmq.worker.engine.lane_claims import LaneClaims
+    from firmq.worker.executors.pool import ExecutorPool
+    from firmq.worker.executors.process import ExecutorProcess
 
 SLOW = 0.1
 """Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.worker.engine.claimed_queues import ClaimedQueues
-from taskqueue.worker.engine.claimed_task import ClaimedTask, read_claim
-from taskqueue.worker.engine.queue_weights import NO_BOUNDS, Strict, WeightedRoundRobin
+from firmq.worker.engine.claimed_queues import ClaimedQueues
+from firmq.worker.engine.claimed_task import ClaimedTask, read_claim
+from firmq.worker.engine.queue_weights import NO_BOUNDS, Strict, WeightedRoundRobin
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument
+    from firmq.shared.redis.scripts import Argument
 
 _CLAIM_BYTES = 4 << 20
 """Bytes of data of one claim: a worker's memory is bounded, whatever clients send."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from redis.exceptions import RedisError
 
 if TYPE_CHECKING:
-    from taskqueue.worker.engine.claimed_task import ClaimedTask
-    from taskqueue.worker.engine.lane import Lane
-    from taskqueue.worker.engine.lane_claims import LaneClaims
-    from taskqueue.worker.engine.notifications import Notifications
-    from taskqueue.worker.engine.redis_session import RedisSession
+    from firmq.worker.engine.claimed_task import ClaimedTask
+    from firmq.worker.engine.lane import Lane
+    from firmq.worker.engine.lane_claims import LaneClaims
+    from firmq.worker.engine.notifications import Notifications
+    from firmq.worker.engine.redis_session import RedisSession
 
 AGE_TURN = 4
 """Of so many claims, one goes to the partition where tasks wait longest, and the others to the worker's home first."""

@@ -21,22 +21,22 @@ from collections.abc import Callable, Sequence
 
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.config.signals import RELOAD
-from taskqueue.shared.domain.task import Outcome
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.failure_log import FailureLog
-from taskqueue.worker.engine.lane import Lane
-from taskqueue.worker.engine.link import Due, PartitionLink, PartitionOrder
-from taskqueue.worker.engine.liveness import Liveness
-from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH
-from taskqueue.worker.engine.redis_session import Report, SyncResult
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.monitor import ExecutorMonitor
-from taskqueue.worker.executors.pool import ExecutorPool
-from taskqueue.worker.metrics import WorkerMetrics
+from firmq.shared.config.settings import Settings
+from firmq.shared.config.signals import RELOAD
+from firmq.shared.domain.task import Outcome
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.failpoints import failpoint
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.failure_log import FailureLog
+from firmq.worker.engine.lane import Lane
+from firmq.worker.engine.link import Due, PartitionLink, PartitionOrder
+from firmq.worker.engine.liveness import Liveness
+from firmq.worker.engine.notifications import COMMAND, DIRECT_DISPATCH
+from firmq.worker.engine.redis_session import Report, SyncResult
+from firmq.worker.executors import ipc
+from firmq.worker.executors.monitor import ExecutorMonitor
+from firmq.worker.executors.pool import ExecutorPool
+from firmq.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 

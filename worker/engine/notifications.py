@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, TimeoutError
 
-from taskqueue.shared.redis.client import keys_of
+from firmq.shared.redis.client import keys_of
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from taskqueue.worker.engine.claimed_queues import ClaimedQueues
+    from firmq.worker.engine.claimed_queues import ClaimedQueues
 
 log = logging.getLogger(__name__)
 

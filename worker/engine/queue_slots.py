@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.executors.pool import ExecutorPool
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.executors.pool import ExecutorPool
 
 
 class QueueSlots:

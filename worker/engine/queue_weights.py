@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument
+    from firmq.shared.redis.scripts import Argument
 
 NO_BOUNDS: Mapping[str, int] = MappingProxyType({})
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from taskqueue.shared.domain.clock import monotonic_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.quarantine import is_corruption
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.queue_weights import NO_BOUNDS
+from firmq.shared.domain.clock import monotonic_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.quarantine import is_corruption
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.queue_weights import NO_BOUNDS
 
 if TYPE_CHECKING:
-    from taskqueue.shared.redis.scripts import Argument, ScriptCall, Scripts
+    from firmq.shared.redis.scripts import Argument, ScriptCall, Scripts
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.payload import PayloadReference, encode_result
-from taskqueue.shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
-from taskqueue.shared.observability import tracing
-from taskqueue.shared.stores.payloads import Payloads
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.attempt_record import attempt_record
-from taskqueue.worker.executors.outcomes import (
+from firmq.shared.domain import task_data
+from firmq.shared.domain.payload import PayloadReference, encode_result
+from firmq.shared.domain.traceparent import TRACEPARENT, trace_id, unsampled
+from firmq.shared.observability import tracing
+from firmq.shared.stores.payloads import Payloads
+from firmq.worker.executors import ipc
+from firmq.worker.executors.attempt_record import attempt_record
+from firmq.worker.executors.outcomes import (
     InvalidData,
     Judgement,
     Outcomes,
@@ -28,22 +28,22 @@ from taskqueue.worker.executors.outcomes import (
     explain,
     parsed,
 )
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.executors.tracing import AttemptSpans
-from taskqueue.worker.handlers import locking
-from taskqueue.worker.handlers.context import CurrentTask, current
-from taskqueue.worker.handlers.errors import is_error
-from taskqueue.worker.handlers.hooks import COMPLETED, HOOKS, AttemptOutcome
-from taskqueue.worker.handlers.parent_results import NONE, read_parent_results
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.executors.tracing import AttemptSpans
+from firmq.worker.handlers import locking
+from firmq.worker.handlers.context import CurrentTask, current
+from firmq.worker.handlers.errors import is_error
+from firmq.worker.handlers.hooks import COMPLETED, HOOKS, AttemptOutcome
+from firmq.worker.handlers.parent_results import NONE, read_parent_results
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.worker.durable.replay import Replay
-    from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-    from taskqueue.worker.executors.tracing import AttemptSpan
-    from taskqueue.worker.handlers.registry import Handler
+    from firmq.shared.config.settings import Settings
+    from firmq.worker.durable.replay import Replay
+    from firmq.worker.executors.ipc import Assignment, EndedAttempt
+    from firmq.worker.executors.tracing import AttemptSpan
+    from firmq.worker.handlers.registry import Handler
 
 
 class Attempts:
@@ -71,7 +71,7 @@ class Attempts:
 
     def open_replay(self, recorder: Recorder) -> Replay:
         """Returns the steps of the task of a running attempt."""
-        from taskqueue.worker.durable.replay import Replay, in_redis  # most handlers have no steps
+        from firmq.worker.durable.replay import Replay, in_redis  # most handlers have no steps
 
         if recorder.assignment is None:
             raise RuntimeError("this attempt has no task")

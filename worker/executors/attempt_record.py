@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from taskqueue.shared.domain.traceparent import trace_id
+from firmq.shared.domain.traceparent import trace_id
 
 
 def attempt_record(

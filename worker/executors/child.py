@@ -1,7 +1,7 @@
 """An executor's process: it runs handlers for as long as its worker lives.
 
 It has no connection to Redis, unless handlers use locks or steps. Tasks arrive through one pipe and outcomes leave by
-another (`taskqueue.worker.executors.ipc`); the worker holds the leases, so a handler that is stuck in C code loses only
+another (`firmq.worker.executors.ipc`); the worker holds the leases, so a handler that is stuck in C code loses only
 its own time limit.
 """
 
@@ -13,28 +13,28 @@ import os
 import resource
 import sys
 
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.observability import logs
-from taskqueue.shared.observability.instrumentation import trace_calls, trace_redis
-from taskqueue.shared.stores.task_types import pack
-from taskqueue.worker import start_hooks
-from taskqueue.worker.executors import ipc, own_signals, standard_streams
-from taskqueue.worker.executors.attempt import log_context, traceparent_of_current_task
-from taskqueue.worker.executors.concurrent import ConcurrentExecutor
-from taskqueue.worker.executors.ipc import ExecutorEnds
-from taskqueue.worker.executors.log_capture import LogCapture
-from taskqueue.worker.executors.operating_system import die_with_parent
-from taskqueue.worker.executors.serial import SerialExecutor
-from taskqueue.worker.executors.threads import inherit_context
-from taskqueue.worker.handlers import registry
-from taskqueue.worker.handlers.hooks import HOOKS, ExecutorContext
-from taskqueue.worker.handlers.registry import HandlerError
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.observability import logs
+from firmq.shared.observability.instrumentation import trace_calls, trace_redis
+from firmq.shared.stores.task_types import pack
+from firmq.worker import start_hooks
+from firmq.worker.executors import ipc, own_signals, standard_streams
+from firmq.worker.executors.attempt import log_context, traceparent_of_current_task
+from firmq.worker.executors.concurrent import ConcurrentExecutor
+from firmq.worker.executors.ipc import ExecutorEnds
+from firmq.worker.executors.log_capture import LogCapture
+from firmq.worker.executors.operating_system import die_with_parent
+from firmq.worker.executors.serial import SerialExecutor
+from firmq.worker.executors.threads import inherit_context
+from firmq.worker.handlers import registry
+from firmq.worker.handlers.hooks import HOOKS, ExecutorContext
+from firmq.worker.handlers.registry import HandlerError
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m taskqueue.worker.executors.child KIND WORKER PARENT-PID FD,FD,FD FILES`; started by the worker."""
+    """`python -m firmq.worker.executors.child KIND WORKER PARENT-PID FD,FD,FD FILES`; started by the worker."""
     kind, worker, parent, ends = arguments[0], arguments[1], int(arguments[2]), ExecutorEnds.from_argument(arguments[3])
     die_with_parent(parent)
     own_signals.leave_to_worker()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection
 from multiprocessing import forkserver, resource_tracker
 
-from taskqueue.worker.executors.process_tree import descendants, name_of
+from firmq.worker.executors.process_tree import descendants, name_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 _END_WITHIN = 1.0

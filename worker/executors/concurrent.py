@@ -16,24 +16,24 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.attempt import Attempt, Attempts, leave
-from taskqueue.worker.executors.handlers_loop import Begun, begun, new_loop
-from taskqueue.worker.executors.interpreter_state import clear_thread_locals
-from taskqueue.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
-from taskqueue.worker.executors.leftovers import Leftovers
-from taskqueue.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
-from taskqueue.worker.executors.process_state import Group, limits, of_threads
-from taskqueue.worker.handlers import hooks
-from taskqueue.worker.handlers.context import current_task
-from taskqueue.worker.handlers.errors import decisive, is_a, is_error, leaves, traceback_of
-from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from firmq.shared.failpoints import failpoint
+from firmq.worker.executors import ipc
+from firmq.worker.executors.attempt import Attempt, Attempts, leave
+from firmq.worker.executors.handlers_loop import Begun, begun, new_loop
+from firmq.worker.executors.interpreter_state import clear_thread_locals
+from firmq.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
+from firmq.worker.executors.leftovers import Leftovers
+from firmq.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from firmq.worker.executors.process_state import Group, limits, of_threads
+from firmq.worker.handlers import hooks
+from firmq.worker.handlers.context import current_task
+from firmq.worker.handlers.errors import decisive, is_a, is_error, leaves, traceback_of
+from firmq.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.worker.handlers.hooks import Hook
-    from taskqueue.worker.handlers.registry import Handler
+    from firmq.shared.config.settings import Settings
+    from firmq.worker.handlers.hooks import Hook
+    from firmq.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from taskqueue.worker.executors.handlers_loop import Begun, HandlersLoop, begun, new_loop
+from firmq.worker.executors.handlers_loop import Begun, HandlersLoop, begun, new_loop
 
 _THREADS = 32
 """Threads of `asyncio.to_thread`: the most that Python gives a program."""

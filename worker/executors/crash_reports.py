@@ -9,16 +9,16 @@ import zlib
 from collections.abc import Mapping
 from random import Random
 
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.clock import monotonic_us, to_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.redis_session import Report
-from taskqueue.worker.executors.attempt_record import attempt_record
-from taskqueue.worker.executors.pool import ExecutorPool
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.domain.clock import monotonic_us, to_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.redis.client import text
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.redis_session import Report
+from firmq.worker.executors.attempt_record import attempt_record
+from firmq.worker.executors.pool import ExecutorPool
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import tracemalloc
 import warnings
 from typing import Any, cast
 
-from taskqueue.worker.executors.process_state import Property
+from firmq.worker.executors.process_state import Property
 
 _PATCHED = (
     *("builtins", "datetime", "http.client", "json", "logging", "os", "random", "signal", "smtplib", "socket"),

@@ -42,7 +42,7 @@ _F_SETPIPE_SZ = 1031
 class Assignment(NamedTuple):
     """A task assigned to an executor. Times in microseconds; `limit` in seconds.
 
-    `data` is as stored (`taskqueue.shared.domain.task_data`); local mode gives plain JSON.
+    `data` is as stored (`firmq.shared.domain.task_data`); local mode gives plain JSON.
     `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is what it brought of an
     RQ job. `token` is that of the lease, which is in this `partition`.
     """

@@ -10,9 +10,9 @@ from _thread import _count as thread_count
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from taskqueue.worker.executors import handlers_loop, interpreter_state
-from taskqueue.worker.executors.children import Children
-from taskqueue.worker.executors.process_state import Change, Group, ProcessState
+from firmq.worker.executors import handlers_loop, interpreter_state
+from firmq.worker.executors.children import Children
+from firmq.worker.executors.process_state import Change, Group, ProcessState
 
 QUICK_US = 100
 """Microseconds of run time until the quick check is due, which takes four; an executor that is idle for a millisecond

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from taskqueue.shared.domain.failure_fingerprint import class_name
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers.context import current
-from taskqueue.worker.handlers.errors import describe
+from firmq.shared.domain.failure_fingerprint import class_name
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers.context import current
+from firmq.worker.handlers.errors import describe
 
 _FORMATTER = logging.Formatter()
 _LONGEST_TRACEBACK = 4000

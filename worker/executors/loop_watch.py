@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
-from taskqueue.worker.executors import own_signals
-from taskqueue.worker.executors.ipc import TIME_LIMIT_SIGNAL
+from firmq.worker.executors import own_signals
+from firmq.worker.executors.ipc import TIME_LIMIT_SIGNAL
 
 REPORT_AFTER = 0.75
 """Seconds without a turn of the loop after which the blocking attempt is reported."""

@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.task_types import TypeSet
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane import SLOW, Lanes
-from taskqueue.worker.engine.redis_session import Report
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.crash_reports import CrashReports
-from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from taskqueue.worker.executors.pool import ExecutorPool
-from taskqueue.worker.executors.process import ExecutorProcess
-from taskqueue.worker.executors.tracing import SpanForwarder
-from taskqueue.worker.metrics import WorkerMetrics
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.task_types import TypeSet
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.lane import SLOW, Lanes
+from firmq.worker.engine.redis_session import Report
+from firmq.worker.executors import ipc
+from firmq.worker.executors.crash_reports import CrashReports
+from firmq.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from firmq.worker.executors.pool import ExecutorPool
+from firmq.worker.executors.process import ExecutorProcess
+from firmq.worker.executors.tracing import SpanForwarder
+from firmq.worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
 

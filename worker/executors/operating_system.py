@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from taskqueue.worker.executors import own_signals
-from taskqueue.worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
+from firmq.worker.executors import own_signals
+from firmq.worker.executors.process_tree import MARK, ProcessIdentity, children, end, started_at
 
 _PR_SET_PDEATHSIG = 1
 

@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain import failure_fingerprint, strict_json
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.retry import Changes, RetryPolicy, RetryRules
-from taskqueue.shared.domain.task import SUSPENDED, Outcome, TaskState
-from taskqueue.shared.errors import CorruptRecord, InvalidJSON, TooManyChildren, TooManySteps
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-from taskqueue.worker.handlers import errors, registry
-from taskqueue.worker.handlers.errors import describe, is_a
-from taskqueue.worker.handlers.registry import Handler
-from taskqueue.worker.handlers.signals import (
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain import failure_fingerprint, strict_json
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.retry import Changes, RetryPolicy, RetryRules
+from firmq.shared.domain.task import SUSPENDED, Outcome, TaskState
+from firmq.shared.errors import CorruptRecord, InvalidJSON, TooManyChildren, TooManySteps
+from firmq.shared.redis.client import text
+from firmq.worker.executors.ipc import Assignment, EndedAttempt
+from firmq.worker.handlers import errors, registry
+from firmq.worker.handlers.errors import describe, is_a
+from firmq.worker.handlers.registry import Handler
+from firmq.worker.handlers.signals import (
     ChildFailed,
     DuplicateStep,
     GiveUp,

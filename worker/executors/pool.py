@@ -11,14 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.http_task import HTTP_TYPE
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.shared.stores.task_types import TaskType, TypeSet, unpack
-from taskqueue.worker.engine.link import Due
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.process import PATIENCE, ExecutorProcess
-from taskqueue.worker.executors.watchdog import Watchdog
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.http_task import HTTP_TYPE
+from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.shared.stores.task_types import TaskType, TypeSet, unpack
+from firmq.worker.engine.link import Due
+from firmq.worker.executors import ipc
+from firmq.worker.executors.process import PATIENCE, ExecutorProcess
+from firmq.worker.executors.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.executors import ipc, process_tree
-from taskqueue.worker.executors.ipc import ExecutorEnds, FrameReader
-from taskqueue.worker.executors.operating_system import memory_bytes, memory_exceeds
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.executors import ipc, process_tree
+from firmq.worker.executors.ipc import ExecutorEnds, FrameReader
+from firmq.worker.executors.operating_system import memory_bytes, memory_exceeds
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ExecutorProcess:
                     sys.executable,
                     "-P",  # a module of the project named like one of the standard library must not hide it
                     "-m",
-                    "taskqueue.worker.executors.child",
+                    "firmq.worker.executors.child",
                     kind,
                     worker,
                     str(os.getpid()),

@@ -1,6 +1,6 @@
 """Finds the processes of an executor in /proc, and ends all of them.
 
-Linux only; elsewhere nothing is found. The module is also the program that `taskqueue.worker.executors.watchdog`
+Linux only; elsewhere nothing is found. The module is also the program that `firmq.worker.executors.watchdog`
 starts, so it imports next to nothing: that process needs some megabytes less than any other of the worker.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-MARK = "TASK_QUEUE_EXECUTOR"
+MARK = "FIRMQ_EXECUTOR"
 """An environment variable of an executor, inherited by what its handlers start; its value is unique."""
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskqueue.worker.durable.replay import Replay
-    from taskqueue.worker.executors.ipc import Assignment
+    from firmq.worker.durable.replay import Replay
+    from firmq.worker.executors.ipc import Assignment
 
 MOST_KEPT = 32
 """Spans of a handler that are kept with its attempt; with their names at most 4 kB."""

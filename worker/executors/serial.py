@@ -13,20 +13,20 @@ from contextvars import copy_context
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.worker.executors import ipc, own_signals
-from taskqueue.worker.executors.attempt import Attempt, Attempts, leave
-from taskqueue.worker.executors.coroutines import CoroutineRunner
-from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
-from taskqueue.worker.executors.leftovers import Leftovers
-from taskqueue.worker.handlers import hooks
-from taskqueue.worker.handlers.context import current_task
-from taskqueue.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
+from firmq.shared.failpoints import failpoint
+from firmq.worker.executors import ipc, own_signals
+from firmq.worker.executors.attempt import Attempt, Attempts, leave
+from firmq.worker.executors.coroutines import CoroutineRunner
+from firmq.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL, Assignment, EndedAttempt, ExecutorEnds
+from firmq.worker.executors.leftovers import Leftovers
+from firmq.worker.handlers import hooks
+from firmq.worker.handlers.context import current_task
+from firmq.worker.handlers.signals import TaskCancelled, TimeLimitExceeded
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.worker.handlers.hooks import Hook
-    from taskqueue.worker.handlers.registry import Handler
+    from firmq.shared.config.settings import Settings
+    from firmq.worker.handlers.hooks import Hook
+    from firmq.worker.handlers.registry import Handler
 
 STEP_THREADS = "task thread"
 """The names of threads that store steps of coroutines begin with this."""

@@ -17,20 +17,20 @@ from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from taskqueue.worker.executors.log_capture import of_current_task
-from taskqueue.worker.executors.recorder import HandlerSpans
+from firmq.worker.executors.log_capture import of_current_task
+from firmq.worker.executors.recorder import HandlerSpans
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-    from taskqueue.worker.executors.recorder import Recorder
+    from firmq.worker.executors.recorder import Recorder
 
 MOST_SENT = 1000
 """Spans of a handler that are sent for one attempt: a flood of them would keep the worker from its tasks."""
 LARGEST = 1 << 20
 """Bytes of the largest span that is sent: a worker ends an executor whose frame is too large for the pipe."""
 _LONGEST_NAME = 100
-_OURS = "taskqueue"
+_OURS = "firmq"
 
 
 class SpanWriter(SpanProcessor):

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import context, trace
 from opentelemetry.trace import Link, Span
 
-from taskqueue.shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, Subject, is_sampled
-from taskqueue.shared.observability.tracing import Tracing, link_to
+from firmq.shared.domain.traceparent import REPLAY, REPLAY_AFTER, TRACEPARENT, Subject, is_sampled
+from firmq.shared.observability.tracing import Tracing, link_to
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
-    from taskqueue.worker.engine.claimed_task import ClaimedTask
-    from taskqueue.worker.engine.redis_session import Report
-    from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-    from taskqueue.worker.executors.recorder import Recorder
-    from taskqueue.worker.executors.span_pipe import SpanWriter
+    from firmq.shared.config.settings import Settings
+    from firmq.worker.engine.claimed_task import ClaimedTask
+    from firmq.worker.engine.redis_session import Report
+    from firmq.worker.executors.ipc import Assignment, EndedAttempt
+    from firmq.worker.executors.recorder import Recorder
+    from firmq.worker.executors.span_pipe import SpanWriter
 
 
 class AttemptSpan:
@@ -50,7 +50,7 @@ class AttemptSpans:
         self._writer: SpanWriter | None = None
         if self.tracing.provider is None:
             return
-        from taskqueue.worker.executors.span_pipe import SpanWriter
+        from firmq.worker.executors.span_pipe import SpanWriter
 
         self._writer = SpanWriter(send if self.tracing.collected else _ignore)
         self.tracing.provider.add_span_processor(self._writer)
@@ -99,7 +99,7 @@ class SpanForwarder:
     def forward(self, data: bytes) -> None:
         """Forwards a span from an executor."""
         if self.tracing.provider is not None:
-            from taskqueue.worker.executors.span_pipe import unpack
+            from firmq.worker.executors.span_pipe import unpack
 
             self.tracing.take(unpack(data, self.tracing.provider.resource))
 

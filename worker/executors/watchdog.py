@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Iterable
 
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.executors import process_tree
-from taskqueue.worker.executors.process import ExecutorProcess
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.executors import process_tree
+from firmq.worker.executors.process import ExecutorProcess
 
 log = logging.getLogger(__name__)
 

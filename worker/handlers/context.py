@@ -9,13 +9,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.stores.locks import Locks, NoLocks
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers.errors import describe
-from taskqueue.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
+from firmq.shared.stores.locks import Locks, NoLocks
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers.errors import describe
+from firmq.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 if TYPE_CHECKING:
-    from taskqueue.worker.durable.replay import Replay
+    from firmq.worker.durable.replay import Replay
 
 LOCAL_WORKER = "local"
 """The `worker` of a task that a LocalClient runs."""

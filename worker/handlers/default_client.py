@@ -1,4 +1,4 @@
-"""The client of typed submission: a given one, one that is set for the process, or one for TASKQUEUE_URL."""
+"""The client of typed submission: a given one, one that is set for the process, or one for FIRMQ_URL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from taskqueue.shared.client import Accepted
-    from taskqueue.shared.client.interface import AsyncTaskSubmitter, TaskSubmitter
+    from firmq.shared.client import Accepted
+    from firmq.shared.client.interface import AsyncTaskSubmitter, TaskSubmitter
 
 _CLIENTS = {
-    **dict.fromkeys(("http", "https"), ("taskqueue.shared.client", "Client", "AsyncClient")),
-    **dict.fromkeys(
-        ("redis", "rediss", "unix", "redis+sentinel"), ("taskqueue.shared.submission", "Queue", "AsyncQueue")
-    ),
+    **dict.fromkeys(("http", "https"), ("firmq.shared.client", "Client", "AsyncClient")),
+    **dict.fromkeys(("redis", "rediss", "unix", "redis+sentinel"), ("firmq.shared.submission", "Queue", "AsyncQueue")),
 }
 """By the scheme of a URL: the module of its clients, and their names."""
 _UNSET = """\
-no client to submit with: set TASKQUEUE_URL to the address of a gateway (http://localhost:8000) or of Redis \
+no client to submit with: set FIRMQ_URL to the address of a gateway (http://localhost:8000) or of Redis \
 (redis://localhost:6379), or call use_client(Client("http://localhost:8000")) when the program starts"""
 
 _chosen: tuple[TaskSubmitter | AsyncTaskSubmitter, ...] = ()
@@ -35,7 +33,7 @@ _of_loop: dict[AbstractEventLoop, _Clients] = {}
 def use_client(*clients: TaskSubmitter | AsyncTaskSubmitter) -> tuple[TaskSubmitter | AsyncTaskSubmitter, ...]:
     """Sets what handlers' `submit` and `submit_async` use in this process: a client, one for asyncio, or both.
 
-    Without one for asyncio, `submit_async` calls the other in a thread. Without arguments, TASKQUEUE_URL decides
+    Without one for asyncio, `submit_async` calls the other in a thread. Without arguments, FIRMQ_URL decides
     again. Returns the clients that were set before.
     """
     global _chosen
@@ -111,9 +109,9 @@ def _is_async(client: TaskSubmitter | AsyncTaskSubmitter) -> TypeGuard[AsyncTask
 
 
 def _from_environment() -> str:
-    url = os.environ.get("TASKQUEUE_URL", "").strip()
+    url = os.environ.get("FIRMQ_URL", "").strip()
     if not url:
-        from taskqueue.shared.client import ClientError
+        from firmq.shared.client import ClientError
 
         raise ClientError(_UNSET)
     return url
@@ -123,10 +121,10 @@ def _open(url: str, api_key: str | None, *, is_async: bool) -> Any:
     """Returns a new client."""
     scheme = url.partition("://")[0].lower()
     if scheme not in _CLIENTS:
-        from taskqueue.shared.client import ClientError
+        from firmq.shared.client import ClientError
 
         known = ", ".join(f"{each}://" for each in _CLIENTS)
-        raise ClientError(f"the URL to submit to begins with none of {known}: correct TASKQUEUE_URL")
+        raise ClientError(f"the URL to submit to begins with none of {known}: correct FIRMQ_URL")
     module, *names = _CLIENTS[scheme]
     given = {} if api_key is None else {"api_key": api_key}
     return getattr(import_module(module), names[is_async])(url, **given)

@@ -1,6 +1,6 @@
-"""`python -m taskqueue.worker.handlers.describe MODULE...`: prints as JSON which task types modules register.
+"""`python -m firmq.worker.handlers.describe MODULE...`: prints as JSON which task types modules register.
 
-For `taskqueue dev`, which does not import them: an edited module can be imported anew in a new process only.
+For `firmq dev`, which does not import them: an edited module can be imported anew in a new process only.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
-from taskqueue.worker.handlers import registry
-from taskqueue.worker.handlers.registry import HandlerError
+from firmq.worker.handlers import registry
+from firmq.worker.handlers.registry import HandlerError
 
 
 def main(modules: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def main(modules: Sequence[str]) -> int:
         return 2
     types = {name: handler.schema for name, handler in handlers.items() if name not in built_in}
     # Django imports this module where the app is installed.
-    outbox = "taskqueue.django.outbox.apps" in sys.modules
+    outbox = "firmq.django.outbox.apps" in sys.modules
     print(json.dumps({"types": types, "places": sorted(_places(modules)), "outbox": outbox}))
     return 0
 

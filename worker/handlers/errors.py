@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.failure_fingerprint import class_name, lineage
-from taskqueue.worker.handlers.signals import GiveUp, LeaseLost, RetryLater, TaskCancelled, TaskSuspended
-from taskqueue.worker.handlers.signals import TimeLimitExceeded as TimeLimit
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.domain.failure_fingerprint import class_name, lineage
+from firmq.worker.handlers.signals import GiveUp, LeaseLost, RetryLater, TaskCancelled, TaskSuspended
+from firmq.worker.handlers.signals import TimeLimitExceeded as TimeLimit
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.worker.handlers.context import CurrentTask
-from taskqueue.worker.handlers.errors import decisive, describe, is_a, traceback_of
-from taskqueue.worker.handlers.registry import HandlerError
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.worker.handlers.context import CurrentTask
+from firmq.worker.handlers.errors import decisive, describe, is_a, traceback_of
+from firmq.worker.handlers.registry import HandlerError
+from firmq.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, TimeLimitExceeded
 
 log = logging.getLogger(__name__)
 

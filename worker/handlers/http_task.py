@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.egress_policy import LONGEST, EgressPolicy, NotAllowed
-from taskqueue.shared.domain.http_task import HTTP_TYPE, mistakes
-from taskqueue.shared.errors import InvalidJSON
-from taskqueue.shared.observability.tracing import current_traceparent
-from taskqueue.worker.handlers.context import CurrentTask, current_task
-from taskqueue.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.egress_policy import LONGEST, EgressPolicy, NotAllowed
+from firmq.shared.domain.http_task import HTTP_TYPE, mistakes
+from firmq.shared.errors import InvalidJSON
+from firmq.shared.observability.tracing import current_traceparent
+from firmq.worker.handlers.context import CurrentTask, current_task
+from firmq.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
+from firmq.worker.handlers.registry import task
+from firmq.worker.handlers.signals import GiveUp, RetryLater
 
 _TRANSIENT = frozenset((408, 425, 429))
 _SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after", "x-request-id")
@@ -138,7 +138,7 @@ def headers_of(
 ) -> dict[str, str]:
     """Returns the headers to send: the given ones, and ours that they do not set."""
     ours = {
-        "User-Agent": "taskqueue-http",
+        "User-Agent": "firmq-http",
         "Content-Type": content_type,
         "Idempotency-Key": about.id,
         "traceparent": traceparent or about.traceparent or "",

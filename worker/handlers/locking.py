@@ -13,14 +13,14 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from taskqueue.shared.domain.lock import Lock, OnError
-from taskqueue.shared.domain.partition import preferred
-from taskqueue.shared.errors import LockLost, LockTaken
-from taskqueue.shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
-from taskqueue.worker.handlers.context import current
+from firmq.shared.domain.lock import Lock, OnError
+from firmq.shared.domain.partition import preferred
+from firmq.shared.errors import LockLost, LockTaken
+from firmq.shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
+from firmq.worker.handlers.context import current
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,90}")
@@ -90,8 +90,8 @@ def in_redis(owner: str, name: str) -> Iterator[Locks]:
 
     With several partitions each lock has its own: that which its name prefers.
     """
-    from taskqueue.shared.redis.client import connect
-    from taskqueue.shared.redis.scripts import Scripts
+    from firmq.shared.redis.client import connect
+    from firmq.shared.redis.scripts import Scripts
 
     with connect(_address(name), name="lock") as redis:
         locks = RedisLocks(Scripts(redis), owner)
@@ -108,6 +108,6 @@ def _address(name: str) -> str:
 
 @cache
 def _partitions() -> Mapping[int, Settings]:
-    from taskqueue.shared.config.settings import load
+    from firmq.shared.config.settings import load
 
     return load().partitions

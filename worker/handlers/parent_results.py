@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from taskqueue.shared.domain.payload import PayloadReference, decode_result
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import CorruptRecord, TaskQueueError
+from firmq.shared.domain.payload import PayloadReference, decode_result
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import CorruptRecord, FirmqError
 
 Load: TypeAlias = Callable[[PayloadReference], bytes]
 """Reads a payload. Raises PayloadUnavailable."""
 
 
-class ResultUnavailable(TaskQueueError):
+class ResultUnavailable(FirmqError):
     """A parent has no result for its child."""
 
 

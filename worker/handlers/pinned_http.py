@@ -25,7 +25,7 @@ from functools import cache
 from ipaddress import ip_address
 from typing import TypeVar
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, Target
+from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed, Target
 
 CONNECT_WITHIN = 5.0
 """Seconds to connect to one address of several."""

@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pydantic import ConfigDict, StrictBool, StrictStr, TypeAdapter, ValidationError, constr, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
-from taskqueue.shared.domain.json_schema import UNCHECKED_PATTERN, SchemaWriter
-from taskqueue.shared.domain.limit import Limit, read_limit
-from taskqueue.shared.domain.preview import PREVIEW, PreviewError, check_template
-from taskqueue.shared.domain.queue_selection import QUEUE_NAME
-from taskqueue.shared.domain.retry import Changes, RetryRules, Rule, read_rules
-from taskqueue.shared.domain.task_fields import Jitter, Multiplier, Retries, RetrySeconds, Timeout
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.worker.handlers import errors
-from taskqueue.worker.handlers.task_function import TaskFunction
+from firmq.shared.domain.json_schema import UNCHECKED_PATTERN, SchemaWriter
+from firmq.shared.domain.limit import Limit, read_limit
+from firmq.shared.domain.preview import PREVIEW, PreviewError, check_template
+from firmq.shared.domain.queue_selection import QUEUE_NAME
+from firmq.shared.domain.retry import Changes, RetryRules, Rule, read_rules
+from firmq.shared.domain.task_fields import Jitter, Multiplier, Retries, RetrySeconds, Timeout
+from firmq.shared.errors import FirmqError
+from firmq.shared.stores.task_types import TaskType
+from firmq.worker.handlers import errors
+from firmq.worker.handlers.task_function import TaskFunction
 
 if TYPE_CHECKING:
-    from taskqueue.shared.config.settings import Settings
+    from firmq.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ _ARGUMENTS: Mapping[str, tuple[Any, str]] = {
 """What the arguments of the decorator may be; None stands for the default."""
 
 
-class HandlerError(TaskQueueError):
+class HandlerError(FirmqError):
     """A handler cannot be registered."""
 
 
@@ -222,7 +222,7 @@ def task(
     return register
 
 
-BUILT_IN = ("taskqueue.worker.handlers.webhook",)
+BUILT_IN = ("firmq.worker.handlers.webhook",)
 """Handlers of every worker, besides TASK_MODULES."""
 
 

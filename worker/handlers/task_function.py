@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from taskqueue.worker.handlers.default_client import client_for_asyncio, client_for_threads
+from firmq.worker.handlers.default_client import client_for_asyncio, client_for_threads
 
 if TYPE_CHECKING:
-    from taskqueue.shared.client import Accepted, Options
-    from taskqueue.shared.client.interface import AsyncTaskSubmitter, TaskSubmitter
+    from firmq.shared.client import Accepted, Options
+    from firmq.shared.client.interface import AsyncTaskSubmitter, TaskSubmitter
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -77,7 +77,7 @@ class Submission(Generic[P]):
 
     def new_task(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         """Returns a task of a batch. Raises as `submit`, and ValueError for options that only `submit` takes."""
-        from taskqueue.shared.client import new_task
+        from firmq.shared.client import new_task
 
         if self._client is not None or self._idempotency_key is not None:
             raise ValueError(

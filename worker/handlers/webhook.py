@@ -1,4 +1,4 @@
-"""`taskqueue.webhook`: delivers the end of a task to an external URL.
+"""`firmq.webhook`: delivers the end of a task to an external URL.
 
 The step that ends a task creates these tasks (`_webhooks.lua`); clients cannot submit one. Message and signature follow
 the Standard Webhooks convention: the receiver computes HMAC-SHA256 over `id.timestamp.body` with the shared secret,
@@ -20,13 +20,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
-from taskqueue.shared.domain.payload import PayloadReference, decode_result
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater
+from firmq.shared.config.settings import load
+from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
+from firmq.shared.domain.payload import PayloadReference, decode_result
+from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
+from firmq.worker.handlers.registry import task
+from firmq.worker.handlers.signals import GiveUp, RetryLater
 
 _GONE = 410
 _TELL_WHEN = (429, 503)
@@ -57,7 +57,7 @@ class Notification(BaseModel):
 
 @task(WEBHOOK_TYPE, timeout=30, max_retries=8, initial_delay=5, multiplier=3, max_delay=3600, jitter=0.1)
 async def webhook(data: Notification) -> dict[str, Any]:
-    """Reports the end of a task to its receiver. Created by Task Queue itself, see `webhook` of POST /tasks."""
+    """Reports the end of a task to its receiver. Created by Firmq itself, see `webhook` of POST /tasks."""
     egress_policy, secrets = _settings()
     connection = Connection(egress_policy)
     try:
@@ -113,7 +113,7 @@ def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes])
     signatures = (base64.b64encode(hmac.new(each, signed, hashlib.sha256).digest()).decode() for each in secrets)
     return {
         "Content-Type": "application/json",
-        "User-Agent": "taskqueue-webhook",
+        "User-Agent": "firmq-webhook",
         "Webhook-Id": message,
         "Webhook-Timestamp": str(timestamp),
         "Webhook-Signature": " ".join(f"v1,{each}" for each in signatures),

@@ -1,6 +1,6 @@
-"""`taskqueue housekeeper`: runs the housekeeping jobs until SIGTERM or Ctrl-C."""
+"""`firmq housekeeper`: runs the housekeeping jobs until SIGTERM or Ctrl-C."""
 
-from taskqueue.worker.housekeeping.main import main
+from firmq.worker.housekeeping.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

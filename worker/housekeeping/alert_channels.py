@@ -12,13 +12,13 @@ from email.message import EmailMessage
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from taskqueue.shared.alerts.rules import Level, runbook
-from taskqueue.shared.alerts.standing import Standing
-from taskqueue.shared.alerts.store import Message
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed
-from taskqueue.shared.domain.sanitize import plain
-from taskqueue.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
+from firmq.shared.alerts.rules import Level, runbook
+from firmq.shared.alerts.standing import Standing
+from firmq.shared.alerts.store import Message
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed
+from firmq.shared.domain.sanitize import plain
+from firmq.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
 
 WITHIN = 10.0
 """Seconds for one call of a webhook, and for each answer of a mail server."""
@@ -46,7 +46,7 @@ def channels_of(settings: Settings) -> list[Channel]:
     if settings.alert_webhook_url:
         channels.append(WebhookChannel(settings.alert_webhook_url, settings.egress_policy(), settings.dashboard_url))
     if settings.alert_email_to:
-        sender = settings.alert_email_from or f"taskqueue@{socket.gethostname()}"
+        sender = settings.alert_email_from or f"firmq@{socket.gethostname()}"
         channels.append(EmailChannel(settings.smtp_url, sender, settings.alert_email_to, settings.dashboard_url))
     return channels
 
@@ -63,7 +63,7 @@ class WebhookChannel:
 
     def send(self, message: Message) -> None:
         body = json.dumps({"text": "\n".join(self._lines(message))}).encode()
-        headers = {"Content-Type": "application/json", "User-Agent": "taskqueue-alerts", "Webhook-Id": message.id}
+        headers = {"Content-Type": "application/json", "User-Agent": "firmq-alerts", "Webhook-Id": message.id}
         connection = Connection(self.egress_policy)
 
         def call() -> Answer:
@@ -151,7 +151,7 @@ def _subject(message: Message) -> str:
     first = (*message.fired, *message.resolved)[0]
     more = len(message.fired) + len(message.resolved) - 1
     what = "" if message.fired else "Resolved: "
-    return f"[taskqueue] {what}{_cut(first.title)[:150]}" + (f" and {more} more" if more else "")
+    return f"[firmq] {what}{_cut(first.title)[:150]}" + (f" and {more} more" if more else "")
 
 
 def _rest(message: Message) -> Iterator[str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from taskqueue.shared.domain.http_task import HTTP_TYPE
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.workers import Workers
+from firmq.shared.domain.http_task import HTTP_TYPE
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.workers import Workers
 
 EVERY = 10.0
 """Seconds between checks of the number of slots."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.lock import Taken
-from taskqueue.shared.stores.locks import LOCK_NAMES
+from firmq.shared.domain.lock import Taken
+from firmq.shared.stores.locks import LOCK_NAMES
 
 
 class LockMetrics(Collector):
@@ -69,7 +69,7 @@ class LockMetrics(Collector):
 
     def _tries(self) -> Metric:
         family = CounterMetricFamily(
-            "taskqueue_lock_acquisitions", "Tries to take a lock, by how they ended.", labels=["lock", "result"]
+            "firmq_lock_acquisitions", "Tries to take a lock, by how they ended.", labels=["lock", "result"]
         )
         for (name, result), count in self.results.items():
             family.add_metric([name, result], count)
@@ -77,14 +77,14 @@ class LockMetrics(Collector):
 
 
 def _counter(name: str, text: str, counts: Counter[str]) -> Metric:
-    family = CounterMetricFamily(f"taskqueue_lock_{name}", text, labels=["lock"])
+    family = CounterMetricFamily(f"firmq_lock_{name}", text, labels=["lock"])
     for lock, count in counts.items():
         family.add_metric([lock], count)
     return family
 
 
 def _summary(name: str, text: str, counts: Counter[str], seconds: dict[str, float]) -> Metric:
-    family = SummaryMetricFamily(f"taskqueue_lock_{name}_seconds", text, labels=["lock"])
+    family = SummaryMetricFamily(f"firmq_lock_{name}_seconds", text, labels=["lock"])
     for lock, count in counts.items():
         family.add_metric([lock], count, seconds[lock])
     return family

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.locks import FreeLock, HeldLock, Locks, unanswered
+from firmq.shared.domain.lock import Lock
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.locks import FreeLock, HeldLock, Locks, unanswered
 
 log = logging.getLogger(__name__)
 

@@ -16,67 +16,67 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.alerts.observation import Observer
-from taskqueue.shared.alerts.rules import thresholds_of
-from taskqueue.shared.alerts.store import AlertStore
-from taskqueue.shared.config import foreign_names
-from taskqueue.shared.config.collector import announce
-from taskqueue.shared.config.settings import Settings, exit_with, load_or_exit
-from taskqueue.shared.domain.lock import Lock, OnError
-from taskqueue.shared.domain.partition import preferred
-from taskqueue.shared.domain.quiet_hours import QuietHours
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreUnavailable, needs
-from taskqueue.shared.history.records import open_history
-from taskqueue.shared.http.bind import raise_file_limit
-from taskqueue.shared.http.metrics_server import Check, MetricsServer
-from taskqueue.shared.observability import logs
-from taskqueue.shared.observability.instrumentation import trace_redis
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.client import connect, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.redis.startup_check import exit_if_unusable
-from taskqueue.shared.stores.bulk_actions import BulkActions
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
-from taskqueue.shared.stores.payloads import Payloads as StoredPayloads
-from taskqueue.shared.stores.payloads import open_payload_store
-from taskqueue.shared.stores.presence import EVERY, LIVE, RELAY, WITHOUT_LOCKS, Presence
-from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.remote_parents import RemoteParents
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.unarchived import Unarchived
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import TypeCache
-from taskqueue.worker.housekeeping.alert_channels import Channel, channels_of
-from taskqueue.worker.housekeeping.jobs.alerts import Alerts
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
-from taskqueue.worker.housekeeping.jobs.dependencies import Dependencies
-from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
-from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
-from taskqueue.worker.housekeeping.jobs.outage import Outage
-from taskqueue.worker.housekeeping.jobs.payloads import Payloads
-from taskqueue.worker.housekeeping.jobs.recovery import Recovery
-from taskqueue.worker.housekeeping.jobs.schedules import Schedules
-from taskqueue.worker.housekeeping.jobs.timeout import Timeout
-from taskqueue.worker.housekeeping.jobs.ttl import Ttl
-from taskqueue.worker.housekeeping.jobs.unlock import Unlock
-from taskqueue.worker.housekeeping.lateness import Lateness
-from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
-from taskqueue.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
-from taskqueue.worker.housekeeping.metrics import ByPartition, Metrics, SystemGauges
-from taskqueue.worker.housekeeping.registry import HousekeepingJob
-from taskqueue.worker.housekeeping.runner import Housekeeper
+from firmq.shared.alerts.observation import Observer
+from firmq.shared.alerts.rules import thresholds_of
+from firmq.shared.alerts.store import AlertStore
+from firmq.shared.config import foreign_names
+from firmq.shared.config.collector import announce
+from firmq.shared.config.settings import Settings, exit_with, load_or_exit
+from firmq.shared.domain.lock import Lock, OnError
+from firmq.shared.domain.partition import preferred
+from firmq.shared.domain.quiet_hours import QuietHours
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StoreUnavailable, needs
+from firmq.shared.history.records import open_history
+from firmq.shared.http.bind import raise_file_limit
+from firmq.shared.http.metrics_server import Check, MetricsServer
+from firmq.shared.observability import logs
+from firmq.shared.observability.instrumentation import trace_redis
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.redis.client import connect, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.redis.startup_check import exit_if_unusable
+from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
+from firmq.shared.stores.payloads import Payloads as StoredPayloads
+from firmq.shared.stores.payloads import open_payload_store
+from firmq.shared.stores.presence import EVERY, LIVE, RELAY, WITHOUT_LOCKS, Presence
+from firmq.shared.stores.queue_register import QueueRegister
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.remote_parents import RemoteParents
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.unarchived import Unarchived
+from firmq.shared.stores.workers import Workers
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import TypeCache
+from firmq.worker.housekeeping.alert_channels import Channel, channels_of
+from firmq.worker.housekeeping.jobs.alerts import Alerts
+from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.housekeeping.jobs.dependencies import Dependencies
+from firmq.worker.housekeeping.jobs.limit_shares import LimitShares
+from firmq.worker.housekeeping.jobs.max_elements import MaxElements
+from firmq.worker.housekeeping.jobs.outage import Outage
+from firmq.worker.housekeeping.jobs.payloads import Payloads
+from firmq.worker.housekeeping.jobs.recovery import Recovery
+from firmq.worker.housekeeping.jobs.schedules import Schedules
+from firmq.worker.housekeeping.jobs.timeout import Timeout
+from firmq.worker.housekeeping.jobs.ttl import Ttl
+from firmq.worker.housekeeping.jobs.unlock import Unlock
+from firmq.worker.housekeeping.lateness import Lateness
+from firmq.worker.housekeeping.lock_metrics import LockMetrics
+from firmq.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
+from firmq.worker.housekeeping.metrics import ByPartition, Metrics, SystemGauges
+from firmq.worker.housekeeping.registry import HousekeepingJob
+from firmq.worker.housekeeping.runner import Housekeeper
 
 if TYPE_CHECKING:
-    from taskqueue.worker.housekeeping.jobs.history import History
+    from firmq.worker.housekeeping.jobs.history import History
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +111,8 @@ def build(
     tracing = tracing or Tracing("housekeeper", settings, settings.instance_id)
     queues = Queues.of(scripts, settings)
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
-    late = Lateness("taskqueue_due_lateness_seconds", "How late due tasks were moved to their queues.")
-    late_schedules = Lateness("taskqueue_schedule_lateness_seconds", "How late due times of schedules became tasks.")
+    late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
+    late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     payloads = _payloads(settings, scripts, partitions or {}, own)
     optional: list[History | Payloads] = [*_history(settings, scripts), *payloads]
     jobs = [
@@ -161,8 +161,8 @@ def _jobs(
 
     def amend(ids: Sequence[str], patch: Any) -> dict[str, str]:
         # Validation is slow to import, and few housekeepers ever need it.
-        from taskqueue.shared.submission.amending import Amendments
-        from taskqueue.shared.submission.type_cache import TypeCache
+        from firmq.shared.submission.amending import Amendments
+        from firmq.shared.submission.type_cache import TypeCache
 
         policy = settings.http_task_policy()
         return Amendments(bulk_actions, TypeCache(types, http_task_policy=policy), Redaction(())).stored(ids, patch)
@@ -222,9 +222,9 @@ def _history(settings: Settings, scripts: Scripts) -> list[History]:
     if not settings.history_url:
         return []
     with needs("HISTORY_URL", extra="history"):
-        from taskqueue.shared.history.database import Database
-        from taskqueue.shared.history.feeding import Feeder
-        from taskqueue.worker.housekeeping.jobs.history import History
+        from firmq.shared.history.database import Database
+        from firmq.shared.history.feeding import Feeder
+        from firmq.worker.housekeeping.jobs.history import History
     return [
         History(
             scripts,
@@ -239,8 +239,8 @@ def _rq_scheduler(settings: Settings, scripts: Scripts, own: int) -> list[Housek
     """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run; they are in partition 0."""
     if not settings.rq_queues or own:
         return []
-    from taskqueue.worker.housekeeping.jobs.rq_scheduler import RqScheduler
-    from taskqueue.worker.rq_jobs.scheduler_entries import SchedulerEntries
+    from firmq.worker.housekeeping.jobs.rq_scheduler import RqScheduler
+    from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
 
     entries = SchedulerEntries(scripts, settings.rq_queues)
     return [RqScheduler(entries, _seconds(settings.housekeeper_schedules_interval))]
@@ -359,7 +359,7 @@ def limits(settings: Settings) -> dict[TaskState, int]:
 
 
 def main() -> int:
-    """`taskqueue housekeeper`."""
+    """`firmq housekeeper`."""
     settings = load_or_exit()
     logs.configure(
         "housekeeper",
@@ -496,7 +496,7 @@ class _Info(Collector):
         self.runner = runner
 
     def collect(self) -> list[InfoMetricFamily]:
-        return [InfoMetricFamily("taskqueue_housekeeper", "This housekeeper.", {"instance_id": self.runner.instance})]
+        return [InfoMetricFamily("firmq_housekeeper", "This housekeeper.", {"instance_id": self.runner.instance})]
 
 
 def _metrics_server(settings: Settings, partitions: Mapping[int, Parts]) -> MetricsServer:

@@ -11,19 +11,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.queues import QueueInfo, Queues
-from taskqueue.shared.stores.task_types import types_waiting
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.unarchived import Feed, feed
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
-from taskqueue.worker.housekeeping.clock_watch import ClockWatch
-from taskqueue.worker.housekeeping.locking import Leadership
-from taskqueue.worker.housekeeping.registry import RunResult
-from taskqueue.worker.housekeeping.store_gauges import store_gauges
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.queues import QueueInfo, Queues
+from firmq.shared.stores.task_types import types_waiting
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.unarchived import Feed, feed
+from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.worker.housekeeping.clock_watch import ClockWatch
+from firmq.worker.housekeeping.locking import Leadership
+from firmq.worker.housekeeping.registry import RunResult
+from firmq.worker.housekeeping.store_gauges import store_gauges
 
 PATIENCE = timedelta(seconds=5)
 """How much older than its interval a measurement may be while it is still shown."""
@@ -65,25 +65,25 @@ class Metrics:
         now_us = self.scripts.now_us()
         now = instant(now_us)
         yield GaugeMetricFamily(
-            "taskqueue_redis_clock_behind_seconds",
+            "firmq_redis_clock_behind_seconds",
             "Lateness of scheduled tasks because Redis' clock was set back.",
             self.clock.behind(now_us),
         )
         yield from _twins(
             "tasks_in_dlq_total",
-            "taskqueue_dead_letters",
+            "firmq_dead_letters",
             "Dead letters: ended as failed in task_completions_total, and neither requeued nor removed since.",
             counts[TaskState.FAILED],
         )
         yield from _twins(
             "active_workers_total",
-            "taskqueue_active_workers",
+            "firmq_active_workers",
             "Live workers, the source of task_completions_total.",
             len(workers),
         )
         yield from _twins(
             "retry_tasks_total",
-            "taskqueue_retry_tasks",
+            "firmq_retry_tasks",
             "Tasks that wait for a retry, each of them counted in task_retries_total.",
             counts[TaskState.RETRYING],
         )
@@ -92,7 +92,7 @@ class Metrics:
         yield self._of_tenants(overview, now)
         yield from self._of_types(now)
         yield from _of_history(feed(self.scripts.redis, self.scripts.keys, now_us))
-        tasks = GaugeMetricFamily("taskqueue_tasks", "Stored tasks by state.", labels=["status"])
+        tasks = GaugeMetricFamily("firmq_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
         yield tasks
@@ -117,7 +117,7 @@ class Metrics:
             ("schedules", "Schedules stored.", schedules),
             ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", quarantined),
         ):
-            yield GaugeMetricFamily(f"taskqueue_{name}", text, value)
+            yield GaugeMetricFamily(f"firmq_{name}", text, value)
 
     def _of_tenants(self, overview: Sequence[QueueInfo], now: datetime) -> Metric:
         wait_queues = self.scripts.keys.wait_queues
@@ -131,7 +131,7 @@ class Metrics:
         ages = [_age(instant(row[0][1]) if row else None, now) for row in firsts]
         longest = dict(zip((queue.name for queue in waiting), map(max, ages[::2], ages[1::2]), strict=True))
         return _by_queue(
-            "taskqueue_tenant_turn_age_seconds",
+            "firmq_tenant_turn_age_seconds",
             "Time since the longest waiting tenant (fair_key) of a queue that is not paused came or had its turn.",
             overview,
             lambda queue: longest.get(queue.name, 0),
@@ -139,10 +139,10 @@ class Metrics:
 
     def _of_types(self, now: datetime) -> Iterator[Metric]:
         count = GaugeMetricFamily(
-            "taskqueue_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
+            "firmq_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
         )
         age = GaugeMetricFamily(
-            "taskqueue_tasks_without_worker_age_seconds",
+            "firmq_tasks_without_worker_age_seconds",
             "Waiting time of the oldest pending task that no live worker can run.",
             labels=["type"],
         )
@@ -166,14 +166,14 @@ class SystemGauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         leads = self.leadership.leads()
-        yield GaugeMetricFamily("taskqueue_housekeeper_leader", "Whether this instance leads.", int(leads))
+        yield GaugeMetricFamily("firmq_housekeeper_leader", "Whether this instance leads.", int(leads))
         yield GaugeMetricFamily(
-            "taskqueue_housekeeper_leader_term",
+            "firmq_housekeeper_leader_term",
             "The fencing number of this instance's latest term; 0 for none.",
             self.leadership.term,
         )
         yield CounterMetricFamily(
-            "taskqueue_housekeeper_elections", "How often this instance was elected.", self.leadership.elections
+            "firmq_housekeeper_elections", "How often this instance was elected.", self.leadership.elections
         )
         measured = self.job.measured
         if leads and measured and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():
@@ -189,7 +189,7 @@ def _of_history(state: Feed | None) -> Iterator[Metric]:
         ("lag_seconds", "Age of the oldest ended task that is not in the history yet.", state.lag.total_seconds()),
         ("lost", "Ended tasks given up for the history, because more waited for it than may.", state.lost),
     ):
-        yield GaugeMetricFamily(f"taskqueue_history_{name}", text, value)
+        yield GaugeMetricFamily(f"firmq_history_{name}", text, value)
 
 
 def _age(since: datetime | None, now: datetime) -> float:
@@ -203,31 +203,31 @@ def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
 
 
 def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Metric]:
-    for name in ("pending_tasks_total", "taskqueue_pending_tasks"):
+    for name in ("pending_tasks_total", "firmq_pending_tasks"):
         yield _by_queue(
             name, "Tasks of task_submissions_total that wait to be run now.", overview, lambda queue: queue.pending
         )
     yield _by_queue(
-        "taskqueue_oldest_pending_age_seconds",
+        "firmq_oldest_pending_age_seconds",
         "Age of the longest waiting task that may run.",
         overview,
         lambda queue: _age(queue.oldest_at, now),
     )
     serving = [worker for worker in workers if worker.state != "draining"]
     yield _by_queue(
-        "taskqueue_queue_workers",
+        "firmq_queue_workers",
         "Live workers that take tasks from it.",
         overview,
         lambda queue: sum(worker.takes(queue.name) for worker in serving),
     )
     yield _by_queue(
-        "taskqueue_foreign_jobs",
+        "firmq_foreign_jobs",
         "Jobs that RQ programs put into its list: parked, not run.",
         overview,
         lambda queue: queue.foreign,
     )
     yield _by_queue(
-        "taskqueue_queue_paused", "Whether the queue is paused.", overview, lambda queue: queue.paused is not None
+        "firmq_queue_paused", "Whether the queue is paused.", overview, lambda queue: queue.paused is not None
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.maintenance import Pruned
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.maintenance import Pruned
 
 
 @dataclass(frozen=True, slots=True)

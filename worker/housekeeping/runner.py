@@ -12,13 +12,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from taskqueue.shared.errors import LockLost, StepRefused, TaskQueueError
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.stores.locks import HeldLock, Locks
-from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
-from taskqueue.worker.housekeeping.locking import LockStrategy
-from taskqueue.worker.housekeeping.registry import HousekeepingJob, RunResult
+from firmq.shared.errors import FirmqError, LockLost, StepRefused
+from firmq.shared.failpoints import failpoint
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.stores.locks import HeldLock, Locks
+from firmq.worker.housekeeping.lock_metrics import LockMetrics
+from firmq.worker.housekeeping.locking import LockStrategy
+from firmq.worker.housekeeping.registry import HousekeepingJob, RunResult
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Housekeeper(Collector):
         except LockLost as error:
             trouble = error
             self._stopped_by_lock(job, record, error)
-        except (RedisError, OSError, TaskQueueError) as error:
+        except (RedisError, OSError, FirmqError) as error:
             record.failures += 1
             trouble = None if record.failing else error
             # Logged as an error once: while Redis is away every run of every job fails.
@@ -173,15 +173,15 @@ class Housekeeper(Collector):
             ("seconds", "Time spent in a job."),
         ):
             # The label is not called job: Prometheus uses that name for the scraped target.
-            family = CounterMetricFamily(f"taskqueue_housekeeping_{name}", text, labels=["name"])
+            family = CounterMetricFamily(f"firmq_housekeeping_{name}", text, labels=["name"])
             for job, record in records:
                 family.add_metric([job], getattr(record, name))
             yield family
         age = GaugeMetricFamily(
-            "taskqueue_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
+            "firmq_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
         )
         interval = GaugeMetricFamily(
-            "taskqueue_housekeeping_interval_seconds", "How often a job is to run.", labels=["name"]
+            "firmq_housekeeping_interval_seconds", "How often a job is to run.", labels=["name"]
         )
         for each in self.jobs:
             age.add_metric([each.name], time.monotonic() - self.records[each.name].last_success)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from taskqueue.shared.redis import startup_check
+from firmq.shared.redis import startup_check
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -29,7 +29,7 @@ def store_gauges(redis: Redis) -> Iterator[Metric]:
         return
     for field, name, text in _NUMBERS:
         if field in info:
-            yield GaugeMetricFamily(f"taskqueue_redis_{name}", text, float(info[field]))
-    policy = GaugeMetricFamily("taskqueue_redis_eviction_policy", "The eviction policy of Redis.", labels=["policy"])
+            yield GaugeMetricFamily(f"firmq_redis_{name}", text, float(info[field]))
+    policy = GaugeMetricFamily("firmq_redis_eviction_policy", "The eviction policy of Redis.", labels=["policy"])
     policy.add_metric([str(info.get("maxmemory_policy", "unknown"))], 1)
     yield policy

@@ -13,18 +13,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.submission.answers import Attempt, Error
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-from taskqueue.worker.executors.outcomes import InvalidData, Outcomes, explain
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers import hooks
-from taskqueue.worker.handlers.context import LOCAL_WORKER, CurrentTask, current
-from taskqueue.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
-from taskqueue.worker.handlers.parent_results import ParentResults, ParentTask
-from taskqueue.worker.handlers.registry import Handler
-from taskqueue.worker.local.steps import LocalSteps
+from firmq.shared.domain.clock import instant
+from firmq.shared.submission.answers import Attempt, Error
+from firmq.worker.durable.replay import Replay
+from firmq.worker.executors.ipc import Assignment, EndedAttempt
+from firmq.worker.executors.outcomes import InvalidData, Outcomes, explain
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers import hooks
+from firmq.worker.handlers.context import LOCAL_WORKER, CurrentTask, current
+from firmq.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
+from firmq.worker.handlers.parent_results import ParentResults, ParentTask
+from firmq.worker.handlers.registry import Handler
+from firmq.worker.local.steps import LocalSteps
 
 
 def run(

@@ -8,28 +8,28 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, Unpack
 
-from taskqueue.shared.client.answers import BatchItem
-from taskqueue.shared.client.sending import Sending
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.shared.domain.queue_selection import DEFAULT
-from taskqueue.shared.domain.step import read_step
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
-from taskqueue.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
-from taskqueue.shared.submission.bodies import NewTaskBody, context_of, read_body
-from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.problems import Conflict, NotFound, Problem, TaskFailed, problem
-from taskqueue.shared.submission.reading import step
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import invalid_data, unknown_type
-from taskqueue.worker.executors.ipc import Assignment
-from taskqueue.worker.executors.outcomes import Outcomes
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers import registry
-from taskqueue.worker.handlers.parent_results import ParentTask
-from taskqueue.worker.handlers.registry import Handler
-from taskqueue.worker.local import attempts
+from firmq.shared.client.answers import BatchItem
+from firmq.shared.client.sending import Sending
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.json_schema import compile_schema
+from firmq.shared.domain.queue_selection import DEFAULT
+from firmq.shared.domain.step import read_step
+from firmq.shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
+from firmq.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
+from firmq.shared.submission.bodies import NewTaskBody, context_of, read_body
+from firmq.shared.submission.options import Options, Seconds, plain
+from firmq.shared.submission.problems import Conflict, NotFound, Problem, TaskFailed, problem
+from firmq.shared.submission.reading import step
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import invalid_data, unknown_type
+from firmq.worker.executors.ipc import Assignment
+from firmq.worker.executors.outcomes import Outcomes
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers import registry
+from firmq.worker.handlers.parent_results import ParentTask
+from firmq.worker.handlers.registry import Handler
+from firmq.worker.local import attempts
 
 _SUPPORTED = {
     *("type", "data", "queue", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
@@ -205,7 +205,7 @@ class LocalBatch(Sending):
 def _check_supported(options: Iterable[str]) -> None:
     if unsupported := sorted(set(options) - _SUPPORTED):
         raise ValueError(
-            f"LocalClient does not support {', '.join(unsupported)}: test this with the system of `taskqueue dev`"
+            f"LocalClient does not support {', '.join(unsupported)}: test this with the system of `firmq dev`"
         )
 
 

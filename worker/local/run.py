@@ -1,4 +1,4 @@
-"""`taskqueue run TYPE`: runs a handler once in this process, without Redis, where a debugger can be used."""
+"""`firmq run TYPE`: runs a handler once in this process, without Redis, where a debugger can be used."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from taskqueue.shared.config.settings import Settings, load_or_exit
-from taskqueue.shared.domain import sanitize
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.observability import logs
-from taskqueue.shared.submission.answers import TaskDetail
-from taskqueue.shared.submission.problems import Refused
-from taskqueue.worker.executors.outcomes import Outcomes
-from taskqueue.worker.handlers import registry
-from taskqueue.worker.handlers.errors import is_a, leaves
-from taskqueue.worker.handlers.registry import Handler, HandlerError
-from taskqueue.worker.local import attempts
-from taskqueue.worker.local.client import LocalClient
+from firmq.shared.config.settings import Settings, load_or_exit
+from firmq.shared.domain import sanitize
+from firmq.shared.domain.task import TaskState
+from firmq.shared.observability import logs
+from firmq.shared.submission.answers import TaskDetail
+from firmq.shared.submission.problems import Refused
+from firmq.worker.executors.outcomes import Outcomes
+from firmq.worker.handlers import registry
+from firmq.worker.handlers.errors import is_a, leaves
+from firmq.worker.handlers.registry import Handler, HandlerError
+from firmq.worker.local import attempts
+from firmq.worker.local.client import LocalClient
 
 COMPLETED, FAILED, USAGE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit statuses, those of the other commands."""
@@ -65,7 +65,7 @@ def main(task_type: str, data: Any, pdb: bool) -> int:
         return _run(settings, task_type, data, pdb)
     except Refused as refusal:
         hint = "; name the module of its handler with --module" if task_type not in registry.REGISTRY.handlers else ""
-        print(f"taskqueue: {sanitize.plain(str(refusal))}{hint}", file=sys.stderr)
+        print(f"firmq: {sanitize.plain(str(refusal))}{hint}", file=sys.stderr)
         return REFUSED
     except HandlerError as error:
         print(registry.explain(error), file=sys.stderr)

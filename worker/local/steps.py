@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.step import SIGNAL, StepKind, encode_step, read_step
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.stores.steps import PreparedChild, StoredSteps
-from taskqueue.worker.handlers.parent_results import ParentTask
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.step import SIGNAL, StepKind, encode_step, read_step
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.stores.steps import PreparedChild, StoredSteps
+from firmq.worker.handlers.parent_results import ParentTask
 
 
 class LocalSteps:

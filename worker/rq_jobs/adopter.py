@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.task import RQ_JOB_TYPE, new_task_id
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.worker.rq_jobs.arrivals import Arrivals
-from taskqueue.worker.rq_jobs.terms import Terms
+from firmq.shared.domain import task_data
+from firmq.shared.domain.task import RQ_JOB_TYPE, new_task_id
+from firmq.shared.errors import FirmqError
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.worker.rq_jobs.arrivals import Arrivals
+from firmq.worker.rq_jobs.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Adopter:
         self._thread.join(timeout=5)
         try:
             self.give_back()
-        except (RedisError, OSError, TaskQueueError) as error:
+        except (RedisError, OSError, FirmqError) as error:
             log.warning("jobs of RQ programs were not given back to their queues: %s", error)
         if self.terms.report_to is not None:
             os.write(self.terms.report_to, b"%d" % self._taken)
@@ -185,7 +185,7 @@ class Adopter:
                 if adopted < most:
                     self._arrived.wait(IDLE)
                     self._arrived.clear()
-            except (RedisError, OSError, TaskQueueError) as error:
+            except (RedisError, OSError, FirmqError) as error:
                 log.warning("jobs of RQ programs are not taken: %s", error)
                 self._stopping.wait(AFTER_AN_ERROR)
 

@@ -1,4 +1,4 @@
-"""`taskqueue.rq-job`: runs one job of an RQ program. Loaded only where RQ_QUEUES names queues."""
+"""`firmq.rq-job`: runs one job of an RQ program. Loaded only where RQ_QUEUES names queues."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rq import Queue
 from rq.exceptions import AbandonedJobError
 from rq.job import Job, JobStatus
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.task import RQ_JOB_TYPE
-from taskqueue.shared.redis.client import connect
-from taskqueue.worker.handlers.context import current_task
-from taskqueue.worker.handlers.hooks import ExecutorContext, executor_started
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.rq_jobs.allowed import Allowed
-from taskqueue.worker.rq_jobs.checked_job import checked_job, read_job
-from taskqueue.worker.rq_jobs.claimed_job import ClaimedJob
-from taskqueue.worker.rq_jobs.plain_run import PlainRun
-from taskqueue.worker.rq_jobs.runner import JobRunner, NotRecorded, call_back
-from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
+from firmq.shared.config.settings import load
+from firmq.shared.domain.task import RQ_JOB_TYPE
+from firmq.shared.redis.client import connect
+from firmq.worker.handlers.context import current_task
+from firmq.worker.handlers.hooks import ExecutorContext, executor_started
+from firmq.worker.handlers.registry import task
+from firmq.worker.rq_jobs.allowed import Allowed
+from firmq.worker.rq_jobs.checked_job import checked_job, read_job
+from firmq.worker.rq_jobs.claimed_job import ClaimedJob
+from firmq.worker.rq_jobs.plain_run import PlainRun
+from firmq.worker.rq_jobs.runner import JobRunner, NotRecorded, call_back
+from firmq.worker.rq_jobs.started_jobs import StartedJobs
 
 _NOT_AGAIN = frozenset(
     each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)

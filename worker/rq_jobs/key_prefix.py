@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 
-from taskqueue.shared.config.settings import exit_with
+from firmq.shared.config.settings import exit_with
 
 
 def name_rq_keys(prefix: str) -> None:

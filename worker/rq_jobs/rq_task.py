@@ -23,19 +23,19 @@ from rq.exceptions import DuplicateJobError
 from rq.job import Job
 from rq.serializers import DefaultSerializer, JSONSerializer
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.json_schema import MESSAGE
-from taskqueue.shared.domain.task import RQ_TYPE
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.durable.steps import replay_of_current_task
-from taskqueue.worker.executors.outcomes import ResultNotSerializable, ResultTooLarge
-from taskqueue.worker.handlers.context import current_task
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import GiveUp, TaskSuspended
-from taskqueue.worker.rq_jobs.allowed import Allowed, JobRefused
+from firmq.shared.config.settings import load
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.json_schema import MESSAGE
+from firmq.shared.domain.task import RQ_TYPE
+from firmq.shared.failpoints import failpoint
+from firmq.shared.redis.client import connect, text
+from firmq.worker.durable.replay import Replay
+from firmq.worker.durable.steps import replay_of_current_task
+from firmq.worker.executors.outcomes import ResultNotSerializable, ResultTooLarge
+from firmq.worker.handlers.context import current_task
+from firmq.worker.handlers.registry import task
+from firmq.worker.handlers.signals import GiveUp, TaskSuspended
+from firmq.worker.rq_jobs.allowed import Allowed, JobRefused
 
 log = logging.getLogger(__name__)
 

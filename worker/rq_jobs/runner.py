@@ -16,9 +16,9 @@ from rq.executions import Execution, ExecutionRegistry
 from rq.job import Job, JobStatus
 from rq.registry import FailedJobRegistry
 
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.handlers.signals import TaskCancelled
-from taskqueue.worker.rq_jobs.checked_job import CheckedJob
+from firmq.shared.redis.client import text
+from firmq.worker.handlers.signals import TaskCancelled
+from firmq.worker.rq_jobs.checked_job import CheckedJob
 
 
 class NotRecorded(Exception):

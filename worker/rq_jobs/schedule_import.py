@@ -1,4 +1,4 @@
-"""`taskqueue rq-import`: makes schedules of rq-scheduler's entries; without `--yes` it only says which."""
+"""`firmq rq-import`: makes schedules of rq-scheduler's entries; without `--yes` it only says which."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskqueue.shared.config.settings import load_or_exit
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.domain.schedule import Schedule, following
-from taskqueue.shared.domain.task import RQ_TYPE
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.shared.submission.type_cache import TypeCache
-from taskqueue.worker.rq_jobs.allowed import Allowed, inflated
+from firmq.shared.config.settings import load_or_exit
+from firmq.shared.domain import strict_json
+from firmq.shared.domain.schedule import Schedule, following
+from firmq.shared.domain.task import RQ_TYPE
+from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.shared.submission.type_cache import TypeCache
+from firmq.worker.rq_jobs.allowed import Allowed, inflated
 
 ZONE_HINT = "set TZ to the zone of its program, such as Europe/Berlin"
 

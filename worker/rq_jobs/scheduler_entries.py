@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from rq_scheduler.utils import get_next_scheduled_time, to_unix
 
-from taskqueue.shared.domain.lock import NO_LOCK, FencingToken
-from taskqueue.shared.redis.client import text, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.worker.rq_jobs.allowed import Allowed, JobRefused
+from firmq.shared.domain.lock import NO_LOCK, FencingToken
+from firmq.shared.redis.client import text, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.worker.rq_jobs.allowed import Allowed, JobRefused
 
 log = logging.getLogger(__name__)
 # Each look at a cron string would print that a newer crontab counts in UTC.

@@ -6,12 +6,12 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-VARIABLE = "TASKQUEUE_RQ_TERMS"
+VARIABLE = "FIRMQ_RQ_TERMS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms of one worker. The defaults are those of `taskqueue worker`."""
+    """The terms of one worker. The defaults are those of `firmq worker`."""
 
     name: str = ""
     burst: bool = False

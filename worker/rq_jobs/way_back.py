@@ -1,4 +1,4 @@
-"""`taskqueue rq-return`: gives all jobs that were adopted back to RQ, so that `rq worker` runs what waits.
+"""`firmq rq-return`: gives all jobs that were adopted back to RQ, so that `rq worker` runs what waits.
 
 Workers that run jobs of RQ programs must have stopped. A worker that stops in order returns what did not start by
 itself; this also returns jobs of workers that were killed: begun ones, those that ended and did not enqueue their
@@ -18,15 +18,15 @@ from typing import NamedTuple
 from redis import Redis
 from redis.exceptions import RedisError
 
-from taskqueue.shared.config.settings import Settings, load_or_exit
-from taskqueue.shared.domain.task import RQ_JOB_TYPE, TaskState
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.redis.client import connect, text, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.worker.rq_jobs.adopter import Adopter
-from taskqueue.worker.rq_jobs.key_prefix import name_rq_keys
+from firmq.shared.config.settings import Settings, load_or_exit
+from firmq.shared.domain.task import RQ_JOB_TYPE, TaskState
+from firmq.shared.errors import FirmqError
+from firmq.shared.redis.client import connect, text, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.queue_register import QueueRegister
+from firmq.shared.stores.workers import Workers
+from firmq.worker.rq_jobs.adopter import Adopter
+from firmq.worker.rq_jobs.key_prefix import name_rq_keys
 
 WAIT = 30.0
 """Seconds to wait for workers to stop, and for the leases of killed ones to end."""
@@ -149,12 +149,12 @@ def main(arguments: Sequence[str] = ()) -> int:
         try:
             with translated():
                 remains = _give_back(way, settings)
-        except (TaskQueueError, RedisError, OSError) as error:
+        except (FirmqError, RedisError, OSError) as error:
             remains = [f"{error}: run the command again"]
     for done, many in way.done.items():
         print(_SAYS[done].format(_jobs(many)))
     for each in remains:
-        print(f"taskqueue rq-return: {each}", file=sys.stderr)
+        print(f"firmq rq-return: {each}", file=sys.stderr)
     if not remains:
         print("nothing is left: start `rq worker` for these queues, with --with-scheduler if jobs are scheduled")
     return 1 if remains else 0
@@ -169,7 +169,7 @@ def _give_back(way: WayBack, settings: Settings) -> list[str]:
         return [remains]
     way.unstick()
     return [
-        f"{_jobs(many)} parked in queue {queue} of Task Queue: taskqueue queues move-foreign {queue} --to QUEUE"
+        f"{_jobs(many)} parked in queue {queue} of Firmq: firmq queues move-foreign {queue} --to QUEUE"
         for queue in QueueRegister.of(way.redis, settings).names()
         if (many := way.redis.zcard(way.keys.foreign(queue)))
     ]

@@ -1,4 +1,4 @@
-"""A worker class for RQ's own command line: `rq worker -w taskqueue.rq.Worker high default --with-scheduler`.
+"""A worker class for RQ's own command line: `rq worker -w firmq.rq.Worker high default --with-scheduler`.
 
 It starts a worker of this system for the queues, as a child process, with the options of RQ; and a housekeeper, one for
 all workers of a machine, which moves due retries and ends leases of dead workers. Options without a meaning here are
@@ -28,17 +28,17 @@ from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import DefaultSerializer, JSONSerializer
 
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.parent_death import dies_with_us
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.worker.rq_jobs.terms import Terms
+from firmq.shared.config.redis_address import completed
+from firmq.shared.config.settings import load
+from firmq.shared.errors import FirmqError
+from firmq.shared.parent_death import dies_with_us
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.worker.rq_jobs.terms import Terms
 
 _UNBOUNDED = str(10 * 365 * 24 * 3600)
 """Seconds: a warm shutdown waits for the running job, however long that takes."""
-_OF_DJANGO = "taskqueue.django.handlers"
+_OF_DJANGO = "firmq.django.handlers"
 """Sets Django up in executors."""
 _OF_TLS = {"ssl_ca_certs": None, "ssl_certfile": None, "ssl_keyfile": None, "ssl_cert_reqs": "required"}
 """Options of TLS that an address can carry, and what each is without one."""
@@ -60,9 +60,9 @@ class Worker(rq.Worker):
         if options.get("prepare_for_work", True):
             self._address = address_of(self.connection)
             if self.job_class is not Job or self.queue_class is not Queue:
-                raise ValueError("taskqueue.rq.Worker has no job_class or queue_class: it runs RQ's own Job and Queue")
+                raise ValueError("firmq.rq.Worker has no job_class or queue_class: it runs RQ's own Job and Queue")
             if self.serializer not in (DefaultSerializer, JSONSerializer):
-                raise ValueError("taskqueue.rq.Worker reads RQ's DefaultSerializer and JSONSerializer only")
+                raise ValueError("firmq.rq.Worker reads RQ's DefaultSerializer and JSONSerializer only")
         self._child: subprocess.Popen[bytes] | None = None
         self._housekeeper: subprocess.Popen[bytes] | None = None
         self._asked_at = 0.0
@@ -75,7 +75,7 @@ class Worker(rq.Worker):
             ("disable_default_exception_handler", "failed jobs are always in the FailedJobRegistry"),
         ):
             if options.get(name):
-                raise ValueError(f"taskqueue.rq.Worker has no {name}: {instead}")
+                raise ValueError(f"firmq.rq.Worker has no {name}: {instead}")
 
     def work(
         self,
@@ -133,7 +133,7 @@ class Worker(rq.Worker):
         try:
             with connect(address, name="rq-command") as redis:
                 stopped = Scripts(redis).call("rq_stop", self.name, job, execution, _STOPS[command])
-        except (RedisError, OSError, TaskQueueError) as error:  # an error would end the thread that listens
+        except (RedisError, OSError, FirmqError) as error:  # an error would end the thread that listens
             self.log.warning("Worker %s: %s was not carried out: %s", self.name, command, error)
             return
         self.log.info("Worker %s: %s stops %d jobs", self.name, command, stopped)
@@ -174,7 +174,7 @@ class Worker(rq.Worker):
         if os.environ.get("DJANGO_SETTINGS_MODULE") and _OF_DJANGO not in modules:
             given["TASK_MODULES"] = ",".join(filter(None, (_OF_DJANGO, modules)))
         return subprocess.Popen(
-            [sys.executable, "-m", "taskqueue", part],
+            [sys.executable, "-m", "firmq", part],
             env={**usual, **os.environ, **given, **variables},
             pass_fds=files,
             start_new_session=True,  # the terminal's Ctrl-C reaches this process alone, which says what it means
@@ -215,9 +215,7 @@ def address_of(connection: Redis) -> str:
     if issubclass(pool.connection_class, UnixDomainSocketConnection):
         return f"unix://{secret}{about['path']}?{urlencode({'db': about.get('db') or 0})}"
     if not about.get("host"):
-        raise ValueError(
-            "taskqueue.rq.Worker needs a connection to one address: for Sentinel start `taskqueue worker --rq`"
-        )
+        raise ValueError("firmq.rq.Worker needs a connection to one address: for Sentinel start `firmq worker --rq`")
     host = f"[{about['host']}]" if ":" in about["host"] else about["host"]
     scheme = "rediss" if issubclass(pool.connection_class, SSLConnection) else "redis"
     files = {name: about[name] for name, usual in _OF_TLS.items() if about.get(name, usual) != usual}
@@ -228,4 +226,4 @@ def address_of(connection: Redis) -> str:
 def _lock_file(address: str) -> IO[bytes]:
     """Opens the file whose lock the worker holds that runs the housekeeper; its user's own."""
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir(), f"taskqueue-housekeeper-{os.getuid()}-{name}").open("ab")
+    return Path(tempfile.gettempdir(), f"firmq-housekeeper-{os.getuid()}-{name}").open("ab")

@@ -10,7 +10,7 @@ from shared.money import total
 from shop.models import Order
 from worker.tasks import render_invoice, send_receipt
 
-from taskqueue.django import submit_on_commit
+from firmq.django import submit_on_commit
 
 
 def place_order(request: HttpRequest) -> JsonResponse:

@@ -14,7 +14,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "taskqueue.django",
+    "firmq.django",
     "shop",
     "worker",
 ]
@@ -51,8 +51,8 @@ POSTGRESQL = {
 DATABASES = {"default": POSTGRESQL if POSTGRESQL["HOST"] else SQLITE}
 TASKS = {
     "default": {
-        "BACKEND": "taskqueue.django.TaskQueueBackend",  # the gateway's address is in TASKQUEUE_URL
+        "BACKEND": "firmq.django.FirmqBackend",  # the gateway's address is in FIRMQ_URL
         "OPTIONS": {"DASHBOARD_URL": "http://localhost:5001", "TASK_OPTIONS": {"timeout": 60}},
     }
 }
-TASKQUEUE = {"WORKER_EXECUTORS": 1}  # settings of taskqueue_worker and taskqueue_housekeeper
+FIRMQ = {"WORKER_EXECUTORS": 1}  # settings of firmq_worker and firmq_housekeeper

@@ -3,7 +3,7 @@
 from shared.money import total
 from shop.models import Order
 
-from taskqueue import task
+from firmq import task
 
 try:
     from django.tasks import task as django_task
@@ -13,7 +13,7 @@ except ImportError:  # before Django 6
 
 @task("render-invoice", max_retries=5)
 def render_invoice(order: int) -> str:
-    """Renders the invoice of an order: a handler of Task Queue."""
+    """Renders the invoice of an order: a handler of Firmq."""
     found = Order.objects.get(pk=order)
     found.invoice = f"Invoice {order}: {total(found.prices)}"
     found.save(update_fields=["invoice"])

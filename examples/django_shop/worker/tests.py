@@ -2,7 +2,7 @@
 
 from django.test import TransactionTestCase
 
-from taskqueue import LocalClient, use_client
+from firmq import LocalClient, use_client
 
 
 class OrderTest(TransactionTestCase):
@@ -10,7 +10,7 @@ class OrderTest(TransactionTestCase):
 
     def setUp(self) -> None:
         """Runs tasks in this process."""
-        before = use_client(LocalClient(["taskqueue.django.handlers"]))
+        before = use_client(LocalClient(["firmq.django.handlers"]))
         self.addCleanup(use_client, *before)
 
     def test_an_order_gets_its_invoice_and_its_receipt(self) -> None:

@@ -1,11 +1,11 @@
 {{- /* The content of each ConfigMap. */ -}}
-{{- define "task-queue.data.settings" -}}
+{{- define "firmq.data.settings" -}}
 {{- range $name, $value := .Values.settings }}
 {{ $name }}: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end -}}
 
-{{- define "task-queue.data.redis" -}}
+{{- define "firmq.data.redis" -}}
 redis.conf: |
 {{ .Files.Get "files/redis/redis.conf" | indent 2 }}
 {{- with .Values.redis.config }}
@@ -13,14 +13,14 @@ redis.conf: |
 {{ end }}
 {{- end -}}
 
-{{- define "task-queue.data.prometheus" -}}
+{{- define "firmq.data.prometheus" -}}
 {{- range $path, $_ := .Files.Glob "files/prometheus/*" }}
 {{ base $path }}: |
 {{ $.Files.Get $path | indent 2 }}
 {{- end }}
 {{- end -}}
 
-{{- define "task-queue.data.jaeger" -}}
+{{- define "firmq.data.jaeger" -}}
 {{- range $path, $_ := .Files.Glob "files/jaeger/*" }}
 {{ base $path }}: |
 {{ $.Files.Get $path | indent 2 }}
@@ -28,14 +28,14 @@ redis.conf: |
 {{- end -}}
 
 {{- /* The name of a ConfigMap changes with its content, so that a change restarts the pods that use it. */ -}}
-{{- define "task-queue.name" -}}
+{{- define "firmq.name" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
-{{ $name }}-{{ include (printf "task-queue.data.%s" $name) $root | sha256sum | trunc 10 }}
+{{ $name }}-{{ include (printf "firmq.data.%s" $name) $root | sha256sum | trunc 10 }}
 {{- end -}}
 
 {{- /* Settings of one part. */ -}}
-{{- define "task-queue.env" -}}
+{{- define "firmq.env" -}}
 {{- $root := index . 0 -}}
 {{- $part := index . 1 -}}
 {{- range $name, $value := (index $root.Values $part).env }}
@@ -49,7 +49,7 @@ redis.conf: |
 {{- end -}}
 
 {{- /* Redis: the chart's own, or the address in the secret. */ -}}
-{{- define "task-queue.redis" -}}
+{{- define "firmq.redis" -}}
 {{- if .Values.redis.enabled }}
 - name: REDIS_PASSWORD
   valueFrom:

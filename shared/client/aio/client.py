@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from urllib.parse import quote
 
-from taskqueue.shared.client.aio.concurrency import Sleep, Tasks, sleep
-from taskqueue.shared.client.aio.resources import (
+from firmq.shared.client.aio.concurrency import Sleep, Tasks, sleep
+from firmq.shared.client.aio.resources import (
     Batches,
     BulkActions,
     DeadLetters,
@@ -25,19 +25,19 @@ from taskqueue.shared.client.aio.resources import (
     Types,
     Workers,
 )
-from taskqueue.shared.client.aio.transport import Transport
-from taskqueue.shared.client.aio.watching import output, watch
-from taskqueue.shared.client.answers import AuditEntry, Breakdown, Timeline, read
-from taskqueue.shared.client.response import random_key
-from taskqueue.shared.domain.task_state import TaskState
-from taskqueue.shared.submission.answers import Accepted, Ended, OutputChunk, Status, Task, TaskDetail
-from taskqueue.shared.submission.options import Options, Seconds, plain
-from taskqueue.shared.submission.problems import NotInTime, TaskFailed
+from firmq.shared.client.aio.transport import Transport
+from firmq.shared.client.aio.watching import output, watch
+from firmq.shared.client.answers import AuditEntry, Breakdown, Timeline, read
+from firmq.shared.client.response import random_key
+from firmq.shared.domain.task_state import TaskState
+from firmq.shared.submission.answers import Accepted, Ended, OutputChunk, Status, Task, TaskDetail
+from firmq.shared.submission.options import Options, Seconds, plain
+from firmq.shared.submission.problems import NotInTime, TaskFailed
 
 if TYPE_CHECKING:
     import ssl
 
-    from taskqueue.shared.client.aio.feed import AsyncBatchFeed
+    from firmq.shared.client.aio.feed import AsyncBatchFeed
 
 DEFAULT_URL = "http://localhost:8000"
 LONGEST_WAIT = 30.0
@@ -49,9 +49,9 @@ _KEY = re.compile(r"[!-~]*")
 
 
 class AsyncClient:
-    """A client of the gateway at `url` (else TASKQUEUE_URL, else http://localhost:8000). For one event loop at a time.
+    """A client of the gateway at `url` (else FIRMQ_URL, else http://localhost:8000). For one event loop at a time.
 
-    `api_key` (else TASKQUEUE_API_KEY) is sent with every request; needed if the gateway requires a key.
+    `api_key` (else FIRMQ_API_KEY) is sent with every request; needed if the gateway requires a key.
 
     Requests that are safe to repeat are retried for `patience` seconds while the gateway is unavailable. The default is
     2 for `submit` and other single requests, and 30 for `batch`, `wait`, `result` and `watch`. Connecting may take 2
@@ -70,8 +70,8 @@ class AsyncClient:
         sleep: Sleep = sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        address = url or os.environ.get("TASKQUEUE_URL") or DEFAULT_URL
-        key = (api_key or os.environ.get("TASKQUEUE_API_KEY") or "").strip()
+        address = url or os.environ.get("FIRMQ_URL") or DEFAULT_URL
+        key = (api_key or os.environ.get("FIRMQ_API_KEY") or "").strip()
         if not _KEY.fullmatch(key):
             # Checked here because the error of http.client quotes the whole key.
             raise ValueError("the API key has a space, a line break or a non-ASCII character: copy the key alone")
@@ -134,7 +134,7 @@ class AsyncClient:
         may depend on an earlier one by name, or by index if that has no name.
         """
         terms = plain({"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then})
-        from taskqueue.shared.client.aio.feed import AsyncBatchFeed  # it is slow to import, and most programs need none
+        from firmq.shared.client.aio.feed import AsyncBatchFeed  # it is slow to import, and most programs need none
 
         return await AsyncBatchFeed(self.transport, tasks, terms, idempotency_key or random_key()).send(tasks)
 

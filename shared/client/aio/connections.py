@@ -15,8 +15,8 @@ from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDis
 from io import BytesIO
 from typing import Any, Self
 
-from taskqueue.shared.client.connections import CONNECT, IDLE, silent
-from taskqueue.shared.client.response import Answer, NoTurn
+from firmq.shared.client.connections import CONNECT, IDLE, silent
+from firmq.shared.client.response import Answer, NoTurn
 
 CONNECTIONS = 100
 """Maximum connections for requests; more requests wait for their turn. A stream has a connection beside these."""

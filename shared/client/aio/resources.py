@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from taskqueue.shared.client.aio.transport import Transport
-from taskqueue.shared.client.aio.watching import watch
-from taskqueue.shared.client.answers import (
+from firmq.shared.client.aio.transport import Transport
+from firmq.shared.client.aio.watching import watch
+from firmq.shared.client.answers import (
     Batch,
     BulkAction,
     BulkPreview,
@@ -23,13 +23,13 @@ from taskqueue.shared.client.answers import (
     WorkerStatus,
     read,
 )
-from taskqueue.shared.client.response import random_key
-from taskqueue.shared.submission.answers import Status, Task
-from taskqueue.shared.submission.options import plain
-from taskqueue.shared.submission.problems import NotInTime
+from firmq.shared.client.response import random_key
+from firmq.shared.submission.answers import Status, Task
+from firmq.shared.submission.options import plain
+from firmq.shared.submission.problems import NotInTime
 
 if TYPE_CHECKING:
-    from taskqueue.shared.domain.task_state import TaskState
+    from firmq.shared.domain.task_state import TaskState
 
 T = TypeVar("T")
 PAGE = 200

@@ -1,4 +1,4 @@
-"""What a batch needs of asyncio; taskqueue.shared.client.senders is the same for threads."""
+"""What a batch needs of asyncio; firmq.shared.client.senders is the same for threads."""
 
 from __future__ import annotations
 

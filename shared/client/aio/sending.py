@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
-from taskqueue.shared.client.aio.concurrency import Tasks, each_of
-from taskqueue.shared.client.answers import BatchItem
+from firmq.shared.client.aio.concurrency import Tasks, each_of
+from firmq.shared.client.answers import BatchItem
 
 
 class Sending(ABC):

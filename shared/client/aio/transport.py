@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
-from taskqueue.shared.client.aio.concurrency import Sleep, sleep
-from taskqueue.shared.client.response import NOTHING_DONE, Answer, OwnKey, may_pass, retry_after, unreachable
-from taskqueue.shared.submission.problems import problem
+from firmq.shared.client.aio.concurrency import Sleep, sleep
+from firmq.shared.client.response import NOTHING_DONE, Answer, OwnKey, may_pass, retry_after, unreachable
+from firmq.shared.submission.problems import problem
 
 if TYPE_CHECKING:
     import ssl
@@ -78,7 +78,7 @@ class Transport:
         if "@" in url:  # checked first, because other errors quote the address
             raise ValueError(
                 "the address of a gateway must not contain a user or password: remove the part before the @, and pass "
-                "the API key as api_key or TASKQUEUE_API_KEY"
+                "the API key as api_key or FIRMQ_API_KEY"
             )
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -86,12 +86,12 @@ class Transport:
         self.url = url.rstrip("/")
         self.prefix = parts.path.rstrip("/")
         # Imported here because http.client and ssl take as long to import as all the rest of the client.
-        from taskqueue.shared.client.aio.connections import Connections
+        from firmq.shared.client.aio.connections import Connections
 
         self.connections = Connections(parts.hostname, parts.port, (tls or _tls()) if parts.scheme == "https" else None)
         self.timeout = timeout
         self.seconds = patience
-        self.headers = {"User-Agent": "taskqueue-client", **(headers or {})}
+        self.headers = {"User-Agent": "firmq-client", **(headers or {})}
         self.sleep = sleep
         self.clock = clock
 

@@ -7,14 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from taskqueue.shared.client.aio.transport import Patience, Transport
-from taskqueue.shared.client.answers import read
-from taskqueue.shared.client.response import may_pass, read_document, retry_after, unreachable
-from taskqueue.shared.submission.answers import OutputChunk
-from taskqueue.shared.submission.problems import NoGateway, Problem, problem
+from firmq.shared.client.aio.transport import Patience, Transport
+from firmq.shared.client.answers import read
+from firmq.shared.client.response import may_pass, read_document, retry_after, unreachable
+from firmq.shared.submission.answers import OutputChunk
+from firmq.shared.submission.problems import NoGateway, Problem, problem
 
 if TYPE_CHECKING:
-    from taskqueue.shared.client.aio.connections import HTTPResponse
+    from firmq.shared.client.aio.connections import HTTPResponse
 
 T = TypeVar("T")
 SILENCE = 45.0

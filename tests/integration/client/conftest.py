@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from taskqueue.shared.client import Client, Unreachable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.client import Client, Unreachable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.blocking import BlockingClient
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import AsyncClient, TaskState, Unreachable, new_task
-from taskqueue.shared.client.aio import connections as connecting
-from taskqueue.shared.client.aio.connections import CONNECTIONS, Connection, Connections
+from firmq.shared.client import AsyncClient, TaskState, Unreachable, new_task
+from firmq.shared.client.aio import connections as connecting
+from firmq.shared.client.aio.connections import CONNECTIONS, Connection, Connections
 from tests.integration.client.conftest import Running
 
 Opened = list[Connection]
@@ -146,7 +146,7 @@ def test_another_loop_gets_connections_of_its_own(running: Running, opened: Open
 
 
 def test_an_async_handler_submits_and_waits(running: Running) -> None:
-    running.system.start_worker(TASK_MODULES="tests.support.handlers_concurrent", TASKQUEUE_URL=running.url)
+    running.system.start_worker(TASK_MODULES="tests.support.handlers_concurrent", FIRMQ_URL=running.url)
 
     async def scenario() -> None:
         async with AsyncClient(running.url) as client:
@@ -168,6 +168,6 @@ def test_a_key_that_would_be_another_header_is_refused() -> None:
 
 
 def test_who_does_not_use_it_does_not_import_asyncio() -> None:
-    code = "import sys, taskqueue.shared.client as c; print('asyncio' in sys.modules, c.AsyncClient.__name__)"
+    code = "import sys, firmq.shared.client as c; print('asyncio' in sys.modules, c.AsyncClient.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False AsyncClient\n"

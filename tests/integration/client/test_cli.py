@@ -1,4 +1,4 @@
-"""The command `taskqueue` against a gateway, a worker and a housekeeper that run."""
+"""The command `firmq` against a gateway, a worker and a housekeeper that run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.cli.main import main
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import Progress, Task, TaskState
+from firmq.shared.cli.main import main
+from firmq.shared.cli.output import Output
+from firmq.shared.client import Progress, Task, TaskState
 from tests.integration.client.conftest import Running
 from tests.support.harness import ROOT, free_port, wait_until
 from tests.support.keys import keys
@@ -70,7 +70,7 @@ def test_a_task_that_fails_ends_the_command_with_status_1(run: Command) -> None:
     run("submit", "fail", '{"message": "no ink"}', "--max-retries", "0", "--watch", status=1)
     [dead] = [each for each in run.json("dlq", "list", "--type", "fail") if each["error"]["message"] == "no ink"]
     run("wait", dead["task_id"], status=1)
-    assert run.err == f"taskqueue: task {dead['task_id']} is failed: RuntimeError: no ink\n"
+    assert run.err == f"firmq: task {dead['task_id']} is failed: RuntimeError: no ink\n"
 
 
 def test_dead_letters_are_listed_sent_back_and_removed(run: Command) -> None:
@@ -82,7 +82,7 @@ def test_dead_letters_are_listed_sent_back_and_removed(run: Command) -> None:
     assert run("dlq", "delete", task) == f"{task} removed\n"
     run("dlq", "delete", task, status=3)
     run("dlq", "delete", status=2)
-    assert run.err == "taskqueue: which dead letters: give either their ids or --all\n"
+    assert run.err == "firmq: which dead letters: give either their ids or --all\n"
     run("submit", "fail", "{}", "--max-retries", "0", "--watch", status=1)
     run("dlq", "delete", "--all", "--type", "fail")
     assert run("dlq", "list", "--type", "fail") == "none\n"
@@ -169,7 +169,7 @@ def _message(dead: dict[str, Any]) -> str:
 def test_a_batch_comes_from_standard_input_too(running: Running) -> None:
     lines = b"".join(b'{"type": "echo", "data": %d}\n' % n for n in range(5))
     done = subprocess.run(
-        [sys.executable, "-m", "taskqueue", "--url", running.url, "--json", "batch", "-"],
+        [sys.executable, "-m", "firmq", "--url", running.url, "--json", "batch", "-"],
         input=lines,
         capture_output=True,
         cwd=ROOT,
@@ -267,8 +267,8 @@ def test_a_schedule_that_cannot_be_read_is_named_beside_the_list_with_what_to_do
     shown = run("schedules", "list")
     assert "whole" in shown
     assert "broken" not in shown
-    advice = "taskqueue schedules delete NAME, then put it again"
-    assert run.err == f'taskqueue: unreadable, not shown: "broken"; {advice}\n'
+    advice = "firmq schedules delete NAME, then put it again"
+    assert run.err == f'firmq: unreadable, not shown: "broken"; {advice}\n'
     run("schedules", "delete", "broken")
     run("schedules", "put", "broken", "echo", "5", "--interval", "3600")
     assert "broken" in run("schedules", "list")
@@ -298,7 +298,7 @@ def test_each_way_to_end_has_its_status(run: Command) -> None:
     run("wait", ended)
     run("cancel", ended, status=3)
     run("show", "nothing", status=3)
-    assert run.err.startswith("taskqueue: Not found: ")
+    assert run.err.startswith("firmq: Not found: ")
     run("submit", "nonsense", status=3)
     run("--json", "submit", "nonsense", status=3)
     assert json.loads(run.err)["type"] == "/problems/unknown-task-type"
@@ -312,13 +312,13 @@ def test_an_unreachable_gateway_is_one_line_and_status_5(capsys: pytest.CaptureF
     url = f"http://127.0.0.1:{free_port()}"
     assert main(["--url", url, "--patience", "0", "list"]) == 5
     said = capsys.readouterr().err
-    assert said.startswith(f"taskqueue: {url} does not answer")
+    assert said.startswith(f"firmq: {url} does not answer")
     assert len(said.splitlines()) == 1
 
 
 def test_the_doctor_is_called(running: Running) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "taskqueue", "--json", "doctor"],
+        [sys.executable, "-m", "firmq", "--json", "doctor"],
         capture_output=True,
         cwd=ROOT,
         env={"REDIS_URL": running.system.url, "PATH": "/usr/bin:/bin"},
@@ -401,7 +401,7 @@ def test_limits_are_set_listed_and_cleared(run: Command) -> None:
     run("limits", "clear", "key:partner.eu")
     run("limits", "clear", "key:partner.eu", status=3)
     run("limits", "set", "partner", "--concurrency", "1", status=2)
-    assert run.err == "taskqueue: a limit is named type:NAME or key:NAME, got 'partner'\n"
+    assert run.err == "firmq: a limit is named type:NAME or key:NAME, got 'partner'\n"
 
 
 def test_workers_are_listed(run: Command) -> None:

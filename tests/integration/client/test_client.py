@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from taskqueue.shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
+from firmq.shared.client import Client, Conflict, NotFound, NotInTime, Refused, TaskFailed, TaskState, new_task
 from tests.integration.client.conftest import Running
 from tests.support.keys import keys
 

@@ -32,7 +32,7 @@ class Terminal:
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**environment, "TASKQUEUE_URL": "http://127.0.0.1:1"},
+            env={**environment, "FIRMQ_URL": "http://127.0.0.1:1"},
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -64,24 +64,24 @@ def test_commands_options_values_and_files_are_completed(shell: str, tmp_path: P
     command, load = SHELLS[shell]
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
-    program = tmp_path / "bin" / "taskqueue"
+    program = tmp_path / "bin" / "firmq"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m taskqueue "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m firmq "$@"\n')
     program.chmod(0o755)
     (tmp_path / "tasks-to-send.jsonl").touch()
     script = tmp_path / "script"
-    script.write_bytes(subprocess.check_output([sys.executable, "-m", "taskqueue", "completion", shell]))
+    script.write_bytes(subprocess.check_output([sys.executable, "-m", "firmq", "completion", shell]))
     terminal = Terminal(command, tmp_path, program.parent)
     try:
         terminal.type(f"{load.format(script=script)}; echo lo''aded\n")
         terminal.read_until("loaded")
         for typed, completed in (
-            ("taskqueue que\t", "queues"),
-            ("taskqueue queues pau\t", "pause"),
-            ("taskqueue list --stat\t", "--status"),
-            ("taskqueue list --status comp\t", "completed"),
-            ("taskqueue --json comp\t", "completion"),
-            ("taskqueue batch tasks-to\t", "tasks-to-send.jsonl"),
+            ("firmq que\t", "queues"),
+            ("firmq queues pau\t", "pause"),
+            ("firmq list --stat\t", "--status"),
+            ("firmq list --status comp\t", "completed"),
+            ("firmq --json comp\t", "completion"),
+            ("firmq batch tasks-to\t", "tasks-to-send.jsonl"),
         ):
             terminal.type(typed)
             terminal.read_until(completed)

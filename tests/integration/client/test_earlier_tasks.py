@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from taskqueue.shared.cli.main import main
-from taskqueue.shared.client import Client, NotFound, new_task
-from taskqueue.shared.domain.task import new_task_id
+from firmq.shared.cli.main import main
+from firmq.shared.client import Client, NotFound, new_task
+from firmq.shared.domain.task import new_task_id
 from tests.integration.client.conftest import Running
 
 AGAIN = new_task("echo", {"of": {"$from": "id"}, "result": {"$from": "result"}})

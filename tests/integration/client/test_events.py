@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.gateway.events.broadcaster import UNREAD_BYTES, Broadcaster, Snapshot, Stream, Watch
-from taskqueue.shared.client import Client, TaskState, new_task
-from taskqueue.shared.submission.refusals import Refusal
+from firmq.gateway.events.broadcaster import UNREAD_BYTES, Broadcaster, Snapshot, Stream, Watch
+from firmq.shared.client import Client, TaskState, new_task
+from firmq.shared.submission.refusals import Refusal
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.gateway.test_large_batches import resident
 from tests.support.figures import judge_since

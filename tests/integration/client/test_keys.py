@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.cli.files import change_file
-from taskqueue.shared.cli.main import main
-from taskqueue.shared.client import Client, NotAllowed, new_task
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.cli.files import change_file
+from firmq.shared.cli.main import main
+from firmq.shared.client import Client, NotAllowed, new_task
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.client.conftest import Running, start_gateway
 from tests.support.harness import free_port, wait_until
 
@@ -94,11 +94,11 @@ def test_a_key_is_made_used_listed_and_taken_back(
     assert key not in guarded.path.read_text()
     assert guarded.path.read_text().startswith("# the team\n")
 
-    monkeypatch.setenv("TASKQUEUE_API_KEY", key)
+    monkeypatch.setenv("FIRMQ_API_KEY", key)
     with Client(guarded.url) as client:
         wait_until(lambda: _may_submit(client), "the gateway knows the new key")
 
-    monkeypatch.setenv("TASKQUEUE_API_KEY", guarded.admin)
+    monkeypatch.setenv("FIRMQ_API_KEY", guarded.admin)
     assert command("--url", guarded.url, "--json", "keys", "list") == 0
     listed = {line["id"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
     assert (listed[key_id]["client"], listed[key_id]["rate"], listed[key_id]["scopes"]) == (
@@ -113,7 +113,7 @@ def test_a_key_is_made_used_listed_and_taken_back(
 
     assert command("keys", "revoke", key_id, "--file", file) == 0
     assert guarded.path.read_text().startswith("# the team\n")
-    monkeypatch.setenv("TASKQUEUE_API_KEY", key)
+    monkeypatch.setenv("FIRMQ_API_KEY", key)
     with Client(guarded.url) as client:
         wait_until(lambda: not _may_submit(client), "the gateway knows that the key is gone")
     assert command("--url", guarded.url, "submit", "echo", "1") == 3
@@ -134,8 +134,8 @@ def test_without_a_file_the_line_is_for_a_secret_and_the_key_for_eyes(capsys: py
     said = capsys.readouterr()
     [line] = said.out.splitlines()
     assert ":shop:submit+read:" in line
-    assert "tq_" in said.err
-    assert "tq_" not in said.out
+    assert "fq_" in said.err
+    assert "fq_" not in said.out
 
 
 def test_a_new_file_is_for_its_owner_alone_and_a_wrong_one_is_left_as_it_is(

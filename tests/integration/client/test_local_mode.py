@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import (
+from firmq.shared.client import (
     Client,
     ClientError,
     Conflict,
@@ -20,12 +20,12 @@ from taskqueue.shared.client import (
     TaskFailed,
     new_task,
 )
-from taskqueue.shared.client.interface import TaskClient
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.local import LocalClient
+from firmq.shared.client.interface import TaskClient
+from firmq.shared.config.settings import Settings
+from firmq.worker.local import LocalClient
 from tests.integration.client.conftest import Running
 
-MODULES = ["taskqueue.worker.handlers.examples", "tests.support.handlers"]
+MODULES = ["firmq.worker.handlers.examples", "tests.support.handlers"]
 SETTINGS = Settings(initial_retry_delay=0.05)
 """As the tests' workers have them."""
 

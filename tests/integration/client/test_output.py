@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import Client, NotFound, OutputChunk
-from taskqueue.shared.errors import LeaseEnded
-from taskqueue.shared.stores.output import Outputs
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.client import Client, NotFound, OutputChunk
+from firmq.shared.errors import LeaseEnded
+from firmq.shared.stores.output import Outputs
+from firmq.shared.stores.steps import RedisSteps
 from tests.integration.client.conftest import Running
 from tests.integration.client.test_events import events_of, open_stream
 from tests.support.harness import free_port, wait_until
@@ -139,7 +139,7 @@ def test_the_command_line_prints_and_the_dashboard_shows_it(
 ) -> None:
     from urllib.request import urlopen
 
-    from taskqueue.shared.cli.main import main
+    from firmq.shared.cli.main import main
 
     with Client(running.url) as client:
         task = client.submit("tell", {"folder": str(tmp_path), "words": WORDS}).task_id

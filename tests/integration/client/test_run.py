@@ -1,4 +1,4 @@
-"""`taskqueue run`: one handler in the foreground of a terminal or a script."""
+"""`firmq run`: one handler in the foreground of a terminal or a script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.harness import ROOT
 TASKS = """
 import logging
 
-from taskqueue import GiveUp, current_task, lock, progress, report_progress, task
+from firmq import GiveUp, current_task, lock, progress, report_progress, task
 
 
 @task("divide", max_retries=5)
@@ -83,7 +83,7 @@ def environment() -> dict[str, str]:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "taskqueue", "run", "--module", "shop_tasks", *words]
+    return [sys.executable, "-m", "firmq", "run", "--module", "shop_tasks", *words]
 
 
 def run(project: Path, *words: str, stdin: str = "", status: int = 0) -> tuple[str, str]:

@@ -22,17 +22,17 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import Client, Refused, Unavailable, Unreachable, new_task, senders
-from taskqueue.shared.client import feed as feeding
-from taskqueue.shared.client.aio import feed as async_feed
-from taskqueue.shared.client.aio import transport as async_transport
-from taskqueue.shared.client.answers import BatchItem
-from taskqueue.shared.client.connections import Connections
-from taskqueue.shared.client.interface import TaskClient
-from taskqueue.shared.client.response import Answer
-from taskqueue.shared.client.transport import Transport
-from taskqueue.worker.executors.process_tree import children
-from taskqueue.worker.local import LocalClient
+from firmq.shared.client import Client, Refused, Unavailable, Unreachable, new_task, senders
+from firmq.shared.client import feed as feeding
+from firmq.shared.client.aio import feed as async_feed
+from firmq.shared.client.aio import transport as async_transport
+from firmq.shared.client.answers import BatchItem
+from firmq.shared.client.connections import Connections
+from firmq.shared.client.interface import TaskClient
+from firmq.shared.client.response import Answer
+from firmq.shared.client.transport import Transport
+from firmq.worker.executors.process_tree import children
+from firmq.worker.local import LocalClient
 from tests.integration.client.conftest import Running, start_gateway
 from tests.integration.client.relay import LossyRelay
 from tests.support.figures import judge_since

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from taskqueue.shared.cli.main import main
-from taskqueue.shared.client import Client, ClientError, NoGateway, Problem, new_task
+from firmq.shared.cli.main import main
+from firmq.shared.client import Client, ClientError, NoGateway, Problem, new_task
 from tests.support.harness import free_port
 
-KEY = "tq_0123456789_verysecret"
+KEY = "fq_0123456789_verysecret"
 EVENT = b"event: end\nid: 1\ndata: <html>\n\n"
 
 
@@ -137,7 +137,7 @@ def test_the_command_says_that_no_gateway_answers_with_status_5(capsys: pytest.C
 def test_a_key_with_something_around_it_is_used_without_or_refused_without_being_shown(
     around: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TASKQUEUE_API_KEY", around.replace("{}", KEY))
+    monkeypatch.setenv("FIRMQ_API_KEY", around.replace("{}", KEY))
     status = main(["--url", f"http://127.0.0.1:{free_port()}", "--patience", "0", "list"])
     said = "".join(capsys.readouterr())
     assert KEY not in said
@@ -157,4 +157,4 @@ def test_a_password_in_the_address_is_refused_without_being_shown(url: str, caps
     assert main(["--url", url, "list"]) == 2
     said = "".join(capsys.readouterr())
     assert "s3cret" not in said
-    assert "TASKQUEUE_API_KEY" in said
+    assert "FIRMQ_API_KEY" in said

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.client import AsyncClient, Client, Refused, TaskState
-from taskqueue.worker.handlers.examples.process import process
+from firmq.shared.client import AsyncClient, Client, Refused, TaskState
+from firmq.worker.handlers.examples.process import process
 from tests.integration.client.conftest import Running
 
 
 @pytest.fixture(autouse=True)
 def environment(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", running.url)
+    monkeypatch.setenv("FIRMQ_URL", running.url)
 
 
 def test_a_handler_submits_a_task_to_the_gateway_of_the_environment(running: Running) -> None:

@@ -15,12 +15,12 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from taskqueue.dashboard.app import create_app
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
+from firmq.dashboard.app import create_app
+from firmq.dashboard.auth.users import Users
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, running_system
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from itertools import count
 
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.task import NewTask, new_task_id
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.domain.task import NewTask, new_task_id
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, System
 from tests.support.keys import keys

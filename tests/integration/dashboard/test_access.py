@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.security import generate_password_hash
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import text
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import text
 from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
 
@@ -63,7 +63,7 @@ class Site:
 
 
 def _cookie(headers: dict[str, str]) -> str:
-    found = re.search(r"taskqueue_dashboard=[^;]+", headers["Set-Cookie"])
+    found = re.search(r"firmq_dashboard=[^;]+", headers["Set-Cookie"])
     assert found
     return found[0]
 
@@ -90,7 +90,7 @@ def test_the_server_requires_a_sign_in_for_metrics_through_a_proxy(start: Start)
     for header in ("X_Forwarded_For", "X_Forwarded_Host", "X_Forwarded_Proto", "X_Real_IP", "Forwarded", "Via"):
         status, headers, page = site.ask("/metrics", **{header: "203.0.113.9"})
         assert (status, headers.get("Location")) == (302, "/sign-in?next=/metrics"), header
-        assert "taskqueue_dashboard" not in page
+        assert "firmq_dashboard" not in page
     assert site.ask("/metrics", Host="tasks.example.com")[0] == 302, "the public name that an ingress passes on"
     assert site.ask("/metrics", X_Forwarded_For="203.0.113.9", Cookie=site.sign_in("vera"))[0] == 200
 

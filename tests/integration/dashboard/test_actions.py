@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.present import as_command
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.dashboard.present import as_command
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -92,11 +92,11 @@ def test_actions_that_would_reveal_hidden_fields_are_refused(
     assert system.records.get(dead).data == {"users": USERS}
 
 
-@pytest.mark.parametrize("internal", ["taskqueue.webhook", "taskqueue.rq-job"])
+@pytest.mark.parametrize("internal", ["firmq.webhook", "firmq.rq-job"])
 def test_an_internal_type_is_neither_amended_nor_scheduled(browser: Browser, system: System, internal: str) -> None:
     """With data of somebody's choice a webhook would be signed as ours, and any job be run."""
-    from taskqueue.shared.domain.schedule import Schedule
-    from taskqueue.shared.stores.schedules import ScheduleStore
+    from firmq.shared.domain.schedule import Schedule
+    from firmq.shared.stores.schedules import ScheduleStore
 
     [dead] = bury(system, ["no"], task_type=internal)
     assert "is internal" in browser.post(f"/tasks/{dead}/retry-with", data='{"url": "http://x"}').text
@@ -250,7 +250,7 @@ def test_a_command_for_a_shell_cannot_break_out_of_its_quotes(browser: Browser, 
 
 
 @pytest.mark.parametrize(
-    ("environment", "header"), [({}, []), ({"TASKQUEUE_API_KEY": "a key"}, ["-HAuthorization: Bearer a key"])]
+    ("environment", "header"), [({}, []), ({"FIRMQ_API_KEY": "a key"}, ["-HAuthorization: Bearer a key"])]
 )
 def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dict[str, str], header: list[str]) -> None:
     command = as_command("http://localhost:8000", "echo", 1, {"queue": "high"})
@@ -264,8 +264,8 @@ def test_a_command_for_a_shell_sends_the_key_that_the_shell_has(environment: dic
 
 
 def test_a_lock_is_taken_away_with_a_reason_and_the_token_that_was_seen(browser: Browser, system: System) -> None:
-    from taskqueue.shared.domain.lock import Lock
-    from taskqueue.shared.stores.locks import LockAdmin, RedisLocks
+    from firmq.shared.domain.lock import Lock
+    from firmq.shared.stores.locks import LockAdmin, RedisLocks
 
     held = RedisLocks(system.scripts, "hk-1").acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
     assert held
@@ -289,7 +289,7 @@ WRONG_LIMITS = [
 
 
 def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> None:
-    from taskqueue.shared.stores.limits import Limits
+    from firmq.shared.stores.limits import Limits
 
     shown = browser.post("/limits/set", kind="type", name="echo", concurrency="2", rate="10/m").text
     assert "type:echo" in shown
@@ -306,8 +306,8 @@ def test_a_limit_is_set_seen_and_removed(browser: Browser, system: System) -> No
 
 
 def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, system: System) -> None:
-    from taskqueue.shared.domain.limit import read_limit
-    from taskqueue.shared.stores.limits import Limits
+    from firmq.shared.domain.limit import read_limit
+    from firmq.shared.stores.limits import Limits
 
     Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
     system.submit("echo")
@@ -317,8 +317,8 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
 
 
 def test_the_leader_steps_down(browser: Browser, system: System) -> None:
-    from taskqueue.shared.domain.lock import Lock
-    from taskqueue.shared.stores.locks import LEADER, RedisLocks
+    from firmq.shared.domain.lock import Lock
+    from firmq.shared.stores.locks import LEADER, RedisLocks
 
     RedisLocks(system.scripts, "hk-1").acquire(Lock(name=LEADER, at_most=timedelta(seconds=30)))
     page = browser.text("/locks")
@@ -329,8 +329,8 @@ def test_the_leader_steps_down(browser: Browser, system: System) -> None:
 
 
 def test_a_schedule_is_paused_resumed_run_changed_and_deleted(browser: Browser, system: System) -> None:
-    from taskqueue.shared.domain.schedule import Schedule
-    from taskqueue.shared.stores.schedules import ScheduleStore
+    from firmq.shared.domain.schedule import Schedule
+    from firmq.shared.stores.schedules import ScheduleStore
 
     table = ScheduleStore(system.scripts)
     data = json.dumps({"to": "eve", "password": "s3cret"})

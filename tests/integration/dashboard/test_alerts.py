@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.workers import QueueExecutors, WorkerInfo
+from firmq.shared.domain.limit import Limit
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.workers import QueueExecutors, WorkerInfo
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

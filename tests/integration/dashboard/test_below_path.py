@@ -13,8 +13,8 @@ import pytest
 from flask import Flask, Response, redirect
 from werkzeug.test import Client
 
-from taskqueue.dashboard.below_path import BelowPath
-from taskqueue.shared.config.settings import load
+from firmq.dashboard.below_path import BelowPath
+from firmq.shared.config.settings import load
 from tests.integration.dashboard.test_serve import _answers
 from tests.support.harness import System, free_port, wait_until
 

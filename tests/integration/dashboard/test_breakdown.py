@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import TooManyAtOnce
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import breakdown, selection
-from taskqueue.shared.stores.batches import Batches
-from taskqueue.shared.stores.breakdown import Breakdowns, Values, values_at
-from taskqueue.shared.stores.selection import Source
-from taskqueue.shared.stores.tasks import Filter
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import TooManyAtOnce
+from firmq.shared.redis.client import text
+from firmq.shared.stores import breakdown, selection
+from firmq.shared.stores.batches import Batches
+from firmq.shared.stores.breakdown import Breakdowns, Values, values_at
+from firmq.shared.stores.selection import Source
+from firmq.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

@@ -18,14 +18,14 @@ import httpx
 import pytest
 from werkzeug.security import generate_password_hash
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StepRefused
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.locks import lock_acquire
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StepRefused
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.locks import lock_acquire
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
@@ -483,7 +483,7 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
         "/tasks?deleted=yes",
         "/bulk",
         "/tasks/new",
-        "/tasks/new?type=taskqueue.http",
+        "/tasks/new?type=firmq.http",
         f"/tasks/new?from={dead}",
         "/schedules/+new?type=process",
     ]
@@ -622,7 +622,7 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
     system.start_worker(WORKER_EXECUTORS="2")
     system.start_housekeeper()
     wait_until(lambda: '"calls"' in _text(f"{site.gateway}/types"), "the type is known")
-    key = f"{keys.prefix}taskqueue:calls"
+    key = f"{keys.prefix}firmq:calls"
     about = {"url": f"{site.gateway}/types?key=secret", "redis_url": system.url.partition("?")[0], "key": key}
     done = site.submit(type="calls", data=about)
     dead = site.submit(type="process", data="", retry={"initial_delay": 0.3}, max_retries=1)

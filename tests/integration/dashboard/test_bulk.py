@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.lock import FencingToken, Lock
-from taskqueue.shared.domain.task import BatchPlace, TaskState
-from taskqueue.shared.errors import StepRefused
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.locks import HeldLock, NoLocks
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from firmq.shared.domain.lock import FencingToken, Lock
+from firmq.shared.domain.task import BatchPlace, TaskState
+from firmq.shared.errors import StepRefused
+from firmq.shared.redis.client import text
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.locks import HeldLock, NoLocks
+from firmq.shared.stores.tasks import Filter
+from firmq.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Replay, Selection, Verb
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.worker.housekeeping.jobs.bulk import AT_ONCE, CALLS, FollowUp
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Replay, Selection, Verb
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.tasks import Filter
+from firmq.worker.housekeeping.jobs.bulk import AT_ONCE, CALLS, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.figures import judge_since

@@ -8,15 +8,15 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.locks import NoLocks
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.locks import NoLocks
+from firmq.shared.stores.tasks import Filter
+from firmq.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System

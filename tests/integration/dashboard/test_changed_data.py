@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.stores import Stores
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.bulk_actions import BulkAction, Plan, Selection, Verb
-from taskqueue.shared.stores.locks import HeldLock, NoLocks
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.submission import amending
-from taskqueue.shared.submission.amending import merged
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from firmq.dashboard.stores import Stores
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.bulk_actions import BulkAction, Plan, Selection, Verb
+from firmq.shared.stores.locks import HeldLock, NoLocks
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.submission import amending
+from firmq.shared.submission.amending import merged
+from firmq.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.domain.task import BatchPlace, NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.batches import Batches, BatchTerms
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys

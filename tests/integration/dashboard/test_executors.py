@@ -8,7 +8,7 @@ import time
 from html import unescape
 from typing import Any
 
-from taskqueue.dashboard.context import PageContext
+from firmq.dashboard.context import PageContext
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

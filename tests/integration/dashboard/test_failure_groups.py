@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.failure_groups import FailureGroups
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.failure_groups import FailureGroups
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -96,7 +96,7 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
     assert (total, group.count) == (1, 5)
     system.dead_letters.purge_many([text(each) for each in system.redis.zrange(keys.ended(TaskState.FAILED), 0, -1)])
     assert FailureGroups(system.scripts).page(0, 50) == ([], 0)
-    left = [text(key) for key in system.redis.keys(f"{keys.prefix}taskqueue:failure-group*")]
+    left = [text(key) for key in system.redis.keys(f"{keys.prefix}firmq:failure-group*")]
     assert left == []
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import ScheduleChanged
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import ScheduleChanged
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers, workers_lost
+from firmq.shared.redis.client import text
+from firmq.shared.stores.workers import LOST_KEPT, LOST_MOST, Register, WorkerInfo, Workers, workers_lost
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.keys import keys
@@ -55,7 +55,7 @@ def test_a_killed_worker_is_silent_then_lost_with_the_reason(
     assert system.redis.zrange(keys.LOST_WORKERS, 0, -1) == [name.encode()]
     assert system.redis.smembers(keys.RQ_WORKERS) == set()
     assert LOST_KEPT - timedelta(minutes=2) < timedelta(milliseconds=int(system.redis.pttl(keys.worker(name))))
-    wait_until(lambda: scrape(port).get(("taskqueue_active_workers", ())) == 0, "the metrics count none")
+    wait_until(lambda: scrape(port).get(("firmq_active_workers", ())) == 0, "the metrics count none")
     page = browser.text("/workers")
     assert "2 tasks were given to other workers" in page
     assert 's-lost">lost' in page
@@ -86,7 +86,7 @@ def test_a_worker_that_ends_in_order_is_never_lost(system: System, workers: Work
     worker.wait(30)
     now = workers.look()
     assert (now.live, now.lost, now.unreadable) == ([], [], [])
-    assert not system.redis.keys(f"{keys.prefix}taskqueue:worker*")
+    assert not system.redis.keys(f"{keys.prefix}firmq:worker*")
 
 
 def test_lost_workers_are_few_and_forgotten_after_a_week(system: System, workers: Workers) -> None:

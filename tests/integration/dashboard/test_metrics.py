@@ -16,9 +16,9 @@ def test_requests_and_refreshes_are_counted_and_timed(browser: Browser) -> None:
     browser.get("/made/up")
     browser.client.open("/", method="BREW")
     page = browser.text("/metrics")
-    assert 'taskqueue_dashboard_request_duration_seconds_count{method="GET",route="/",status="2xx"} 1.0' in page
+    assert 'firmq_dashboard_request_duration_seconds_count{method="GET",route="/",status="2xx"} 1.0' in page
     assert 'route="none"' in page
-    assert "taskqueue_dashboard_refresh_duration_seconds_count 1.0" in page
+    assert "firmq_dashboard_refresh_duration_seconds_count 1.0" in page
     assert "process_start_time_seconds" in page
     for made_up in ("some-id", "made/up", "BREW", "_created"):
         assert made_up not in page
@@ -30,7 +30,7 @@ def test_a_look_that_fails_is_counted(browser: Browser, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("redis.Redis.time", away)
     assert browser.get("/").status_code == 503
-    assert "taskqueue_dashboard_refresh_failures_total 1.0" in browser.text("/metrics")
+    assert "firmq_dashboard_refresh_failures_total 1.0" in browser.text("/metrics")
 
 
 def test_prometheus_need_not_sign_in(open_browser: Callable[..., Browser]) -> None:

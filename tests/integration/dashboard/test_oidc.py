@@ -15,10 +15,10 @@ import pytest
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from taskqueue.dashboard.auth.oidc import role_of
-from taskqueue.dashboard.auth.users import Role
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import SettingsError
+from firmq.dashboard.auth.oidc import role_of
+from firmq.dashboard.auth.users import Role
+from firmq.shared.config.settings import load
+from firmq.shared.errors import SettingsError
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.test_sign_in import HASH
 from tests.support import oidc_provider
@@ -231,7 +231,7 @@ def test_sign_ins_of_strangers_store_nothing(
     assert size < 4000, "browsers drop larger cookies"
     path = callback(dashboard, provider)
     now = time.time()
-    monkeypatch.setattr("taskqueue.dashboard.auth.oidc.time.time", lambda: now + 3601)
+    monkeypatch.setattr("firmq.dashboard.auth.oidc.time.time", lambda: now + 3601)
     assert refused(dashboard, dashboard.client.get(path))
 
 
@@ -352,10 +352,10 @@ def test_other_roles_in_the_settings_end_sessions(
     dashboard: Browser, provider: RogueProvider, open_browser: Callable[..., Browser]
 ) -> None:
     sign_in(dashboard, provider)
-    cookie = dashboard.client.get_cookie("taskqueue_dashboard")
+    cookie = dashboard.client.get_cookie("firmq_dashboard")
     assert cookie is not None
     after = open_browser(**settings(provider, oidc_roles={"queue-admins": "viewer"}))
-    after.client.set_cookie("taskqueue_dashboard", cookie.value)
+    after.client.set_cookie("firmq_dashboard", cookie.value)
     assert after.client.get("/tasks").status_code == 302
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.explain.status import explain
-from taskqueue.shared.domain.step import SIGNAL, StepKind, encode_step
-from taskqueue.shared.domain.task import (
+from firmq.dashboard.explain.status import explain
+from firmq.shared.domain.step import SIGNAL, StepKind, encode_step
+from firmq.shared.domain.task import (
     SUSPENDED,
     Attempt,
     ErrorInfo,
@@ -22,8 +22,8 @@ from taskqueue.shared.domain.task import (
     TaskState,
     TaskSummary,
 )
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.steps import RedisSteps
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.integration.dashboard.test_access import HASH
 from tests.support.harness import System
@@ -144,12 +144,12 @@ def test_what_is_paused_is_resumed_with_a_button_by_those_who_may(
     system.submit("noop", queue="low")
     page = browser.text("/")
     assert page.count(">Resume low</button>") == 2  # in the alert, and where the reasons of the waits are
-    assert "taskqueue queues resume" not in page
+    assert "firmq queues resume" not in page
     viewer = open_browser(dashboard_users=f"vera:viewer:{HASH}")
     viewer.post("/sign-in", name="vera", password="correct horse")
     seen = viewer.text("/")
     assert "Resume low" not in seen
-    assert "resume it: taskqueue queues resume low (<a" in seen
+    assert "resume it: firmq queues resume low (<a" in seen
     browser.post("/queues/low/resume")
     assert "Resume low" not in browser.text("/")
 

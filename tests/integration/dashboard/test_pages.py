@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from rq import Queue as RQQueue
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.redaction import HIDDEN, Redaction
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import lock_acquire
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.redaction import HIDDEN, Redaction
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import lock_acquire
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -61,7 +61,7 @@ def test_jobs_of_rq_programs_are_told_with_what_to_do(browser: Browser, system: 
     maintenance.recover(system.scripts, "high", 0, 200)
     page = browser.text("/queues")
     assert "Foreign RQ jobs" in page
-    assert "taskqueue queues move-foreign high --to QUEUE" in page
+    assert "firmq queues move-foreign high --to QUEUE" in page
 
 
 def test_a_key_that_was_set_aside_is_told_on_the_overview_and_named_where_it_leads(
@@ -168,7 +168,7 @@ def test_copies_of_hidden_fields_are_not_shown(browser: Browser, system: System)
     copied = json.dumps({"user": "eve", "password": "hunter2"})
     encoded = base64.b64encode(copied.encode()).decode()
     data = {"user": "eve", "body": copied, "result_base64": encoded, "body_of_list": json.dumps([json.loads(copied)])}
-    task = system.submit("taskqueue.webhook", json.dumps(data))
+    task = system.submit("firmq.webhook", json.dumps(data))
     [dead] = bury(system, ["no"], data=json.dumps(data))
     for each in (task, dead):
         system.redis.xadd(keys.output(each), {"attempt": 1, "chunk": json.dumps(copied)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.domain.task import NewTask
+from firmq.shared.stores.payloads import Payloads, open_payload_store
 from tests.integration.dashboard.conftest import Browser
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System

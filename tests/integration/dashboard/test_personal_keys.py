@@ -10,8 +10,8 @@ import pytest
 from werkzeug.security import generate_password_hash
 from werkzeug.test import TestResponse
 
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.personal_keys import PersonalKey, PersonalKeys
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.personal_keys import PersonalKey, PersonalKeys
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.test_oidc import settings, sign_in
 from tests.integration.dashboard.test_sign_in import USERS, _sign_in
@@ -40,7 +40,7 @@ def held(system: System) -> list[PersonalKey]:
 def test_a_key_is_shown_once_listed_and_revoked(open_browser: Open, system: System) -> None:
     browser = dashboard(open_browser, "otto")
     shown = create(browser, "read", "submit").text
-    [sent] = re.findall(r"tqp_\w+", unescape(shown))
+    [sent] = re.findall(r"fqp_\w+", unescape(shown))
     found = PersonalKeys(system.scripts).find(sent)
     assert found
     assert (found.name, set(found.scopes)) == ("otto", {"read", "submit"})

@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Callable
 
-from taskqueue.dashboard.queries import PREVIEWED
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Unread
+from firmq.dashboard.queries import PREVIEWED
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Unread
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys

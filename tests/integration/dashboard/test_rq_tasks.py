@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from taskqueue.shared.domain.task import RQ_JOB_TYPE, WEBHOOK_TYPE, TaskState
+from firmq.shared.domain.task import RQ_JOB_TYPE, WEBHOOK_TYPE, TaskState
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.integration.dashboard.test_forms import _form
 from tests.support import rq_functions as shop

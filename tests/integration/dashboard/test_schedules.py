@@ -6,9 +6,9 @@ import re
 import time
 from datetime import timedelta
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.stores.schedules import Fired, ScheduleStore
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.stores.schedules import Fired, ScheduleStore
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System
 from tests.support.keys import keys

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.bulk_actions import BulkActions
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.bulk_actions import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from redis import Redis
 
-from taskqueue.dashboard.auth.sessions import SignedCookies
-from taskqueue.shared.redis.client import text
+from firmq.dashboard.auth.sessions import SignedCookies
+from firmq.shared.redis.client import text
 from tests.support.keys import keys
 
 

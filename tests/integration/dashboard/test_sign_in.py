@@ -11,12 +11,12 @@ from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import create_environ, run_wsgi_app
 
-from taskqueue.dashboard.auth import login_throttle
-from taskqueue.dashboard.auth.login_throttle import LoginThrottle
-from taskqueue.dashboard.auth.security import safe_target
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.stores.bulk_actions import BulkActions
+from firmq.dashboard.auth import login_throttle
+from firmq.dashboard.auth.login_throttle import LoginThrottle
+from firmq.dashboard.auth.security import safe_target
+from firmq.dashboard.auth.users import Users
+from firmq.shared.errors import SettingsError
+from firmq.shared.stores.bulk_actions import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 
@@ -54,10 +54,10 @@ def test_metrics_through_a_proxy_need_a_sign_in(guarded: Browser, header: str) -
     guarded.headers = {header: "203.0.113.9"}
     answer = guarded.get("/metrics")
     assert (answer.status_code, answer.headers["Location"]) == (302, "/sign-in?next=/metrics")
-    assert "taskqueue_dashboard" not in answer.text
+    assert "firmq_dashboard" not in answer.text
     assert guarded.get("/health/ready").status_code == 200
     _sign_in(guarded, "vera")
-    assert "taskqueue_dashboard" in guarded.text("/metrics")
+    assert "firmq_dashboard" in guarded.text("/metrics")
 
 
 def test_metrics_through_a_proxy_are_open_without_sign_in(open_browser: Callable[..., Browser]) -> None:
@@ -189,7 +189,7 @@ def test_a_new_password_forgets_known_browsers(open_browser: Callable[..., Brows
     browser = open_browser(dashboard_users=USERS)
     _sign_in(browser, "vera")
     browser.post("/sign-out")
-    cookie = browser.client.get_cookie("taskqueue_dashboard")
+    cookie = browser.client.get_cookie("firmq_dashboard")
     assert cookie
     assert cookie.http_only
     for password, status in (("correct horse", 302), ("another", 429)):
@@ -197,7 +197,7 @@ def test_a_new_password_forgets_known_browsers(open_browser: Callable[..., Brows
         later = open_browser(dashboard_users=users)
         for _ in range(6):
             _sign_in(_another(later), "vera", "wrong")
-        later.client.set_cookie("taskqueue_dashboard", cookie.value)
+        later.client.set_cookie("firmq_dashboard", cookie.value)
         assert _sign_in(later, "vera", password) == status
 
 
@@ -279,14 +279,14 @@ def test_the_session_ends_when_the_password_changes(open_browser: Callable[..., 
     browser = open_browser(dashboard_users=USERS)
     _sign_in(browser, "vera")
     changed = open_browser(dashboard_users=f"vera:viewer:{generate_password_hash('other', 'pbkdf2:sha256:1000')}")
-    cookie = browser.client.get_cookie("taskqueue_dashboard")
+    cookie = browser.client.get_cookie("firmq_dashboard")
     assert cookie
-    changed.client.set_cookie("taskqueue_dashboard", cookie.value)
+    changed.client.set_cookie("firmq_dashboard", cookie.value)
     assert changed.client.get("/").status_code == 302
 
 
 def test_a_forged_session_is_refused(guarded: Browser) -> None:
-    guarded.client.set_cookie("taskqueue_dashboard", "eyJuYW1lIjoiYW5uYSJ9.aaaa.bbbb")
+    guarded.client.set_cookie("firmq_dashboard", "eyJuYW1lIjoiYW5uYSJ9.aaaa.bbbb")
     assert guarded.client.get("/").status_code == 302
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.crowd import FAILURE_GROUPS, crowd
 from tests.support.harness import System, wait_until

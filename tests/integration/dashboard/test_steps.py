@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from taskqueue.dashboard.pages.task import MOST_STEPS
-from taskqueue.shared.domain.step import StepKind, encode_step, with_schema
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.dashboard.pages.task import MOST_STEPS
+from firmq.shared.domain.step import StepKind, encode_step, with_schema
+from firmq.shared.stores.steps import RedisSteps
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System
 

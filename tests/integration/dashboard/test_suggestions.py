@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.suggestions import MOST, PAGES
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.dashboard.suggestions import MOST, PAGES
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

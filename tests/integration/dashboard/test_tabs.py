@@ -12,11 +12,11 @@ import pytest
 from redis.connection import Connection
 from redis.exceptions import TimeoutError
 
-from taskqueue.dashboard import cache
-from taskqueue.dashboard.cache import READS
-from taskqueue.shared.alerts import observation
-from taskqueue.shared.domain.redaction import Redaction
-from taskqueue.shared.redis.scripts import Scripts
+from firmq.dashboard import cache
+from firmq.dashboard.cache import READS
+from firmq.shared.alerts import observation
+from firmq.shared.domain.redaction import Redaction
+from firmq.shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys

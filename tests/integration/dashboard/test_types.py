@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.feeding import Feeder
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.pauses import of_type
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.stores.unarchived import Unarchived
-from taskqueue.worker.housekeeping.jobs.bulk import FollowUp
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import TaskState
+from firmq.shared.history.database import Database
+from firmq.shared.history.feeding import Feeder
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.pauses import of_type
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.stores.unarchived import Unarchived
+from firmq.worker.housekeeping.jobs.bulk import FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor.findings import Level
-from taskqueue.shared.doctor.system import check_waiting
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.waiting import Reason, Waiting
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor.findings import Level
+from firmq.shared.doctor.system import check_waiting
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.waiting import Reason, Waiting
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -56,8 +56,8 @@ def test_each_task_is_counted_for_its_reason(system: System, http: FlaskClient, 
     page = browser.text("/")
     assert "Of 46 waiting" in page
     assert re.search(r'action="/queues/low/resume".*?<button[^>]*>Resume low</button>', page, re.DOTALL)
-    assert "taskqueue queues resume" not in page
-    assert 'in it: taskqueue worker (<a href="/workers">Workers</a>)' in page
+    assert "firmq queues resume" not in page
+    assert 'in it: firmq worker (<a href="/workers">Workers</a>)' in page
 
 
 def test_a_busy_system_says_so(system: System, http: FlaskClient) -> None:

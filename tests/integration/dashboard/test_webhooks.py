@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue.shared.domain.task import TaskState, Webhook
+from firmq.shared.domain.task import TaskState, Webhook
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

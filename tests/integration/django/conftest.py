@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.client.conftest import Running, start_gateway
 from tests.support import one_slot
 from tests.support.harness import free_port, running_system
@@ -66,7 +66,7 @@ def running(
     environment = {
         "DJANGO_SETTINGS_MODULE": SETTINGS,
         "DJANGO_DATABASE": django_project,
-        "TASK_MODULES": "taskqueue.django.handlers",
+        "TASK_MODULES": "firmq.django.handlers",
     }
     with one_slot.client_of(redis_server) as redis:
         redis.flushall()
@@ -79,6 +79,6 @@ def running(
             url = f"http://127.0.0.1:{port}"
             gateway = start_gateway(system, port)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("TASKQUEUE_URL", url)
-                assert os.environ["TASKQUEUE_URL"] == url
+                patch.setenv("FIRMQ_URL", url)
+                assert os.environ["FIRMQ_URL"] == url
                 yield Running(system, url, gateway)

@@ -27,8 +27,8 @@ def test_the_admin_shows_the_newest_tasks_and_leads_to_the_dashboard(browser: An
     from tests.support.django_project.tasks import add
 
     task_id = add.enqueue(1).id
-    assert "/admin/taskqueue/queuedtask/" in browser.get("/admin/").content.decode()
-    page = browser.get("/admin/taskqueue/queuedtask/").content.decode()
+    assert "/admin/firmq/queuedtask/" in browser.get("/admin/").content.decode()
+    page = browser.get("/admin/firmq/queuedtask/").content.decode()
     assert f'<a href="http://dashboard.example/tasks/{task_id}">{task_id}</a>' in page
     assert "tests.support.django_project.tasks.add" in page
     assert "<td>normal</td>" in page, "its queue"
@@ -40,10 +40,10 @@ def test_the_page_needs_a_permission(browser: Any) -> None:
     user = User.objects.create_user("bob", is_staff=True)
     browser.force_login(user)
     try:
-        assert browser.get("/admin/taskqueue/queuedtask/").status_code == 403
+        assert browser.get("/admin/firmq/queuedtask/").status_code == 403
         user.user_permissions.add(Permission.objects.get(codename="view_queuedtask"))
-        assert browser.get("/admin/taskqueue/queuedtask/").status_code == 200
-        assert browser.get("/admin/taskqueue/queuedtask/1/change/").status_code == 404
+        assert browser.get("/admin/firmq/queuedtask/").status_code == 200
+        assert browser.get("/admin/firmq/queuedtask/1/change/").status_code == 404
     finally:
         user.delete()
 
@@ -51,7 +51,7 @@ def test_the_page_needs_a_permission(browser: Any) -> None:
 def test_a_gateway_that_cannot_be_reached_is_an_error_on_the_page(
     browser: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://127.0.0.1:1")
-    answer = browser.get("/admin/taskqueue/queuedtask/")
+    monkeypatch.setenv("FIRMQ_URL", "http://127.0.0.1:1")
+    answer = browser.get("/admin/firmq/queuedtask/")
     assert answer.status_code == 200
     assert "127.0.0.1:1" in answer.content.decode()

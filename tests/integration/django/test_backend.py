@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue import Client, TaskState
-from taskqueue.shared.local.sample_data import sample
+from firmq import Client, TaskState
+from firmq.shared.local.sample_data import sample
 from tests.integration.client.conftest import Running
 from tests.support.harness import wait_until
 
@@ -127,7 +127,7 @@ def test_priorities_choose_the_queue(running: Running, tasks: Any, priority: int
 
 
 def test_a_queue_name_chooses_the_queue(running: Running, tasks: Any) -> None:
-    from taskqueue.django.framework import InvalidTask
+    from firmq.django.framework import InvalidTask
 
     for name in ("critical", "reports"):
         result = tasks.add.using(queue_name=name).enqueue(1)
@@ -173,8 +173,8 @@ def test_handlers_beside_the_tasks_of_django_run_on_the_same_worker(running: Run
     ],
 )
 def test_only_tasks_of_installed_apps_are_found(path: str, text: str) -> None:
-    from taskqueue.django.call import find_task
-    from taskqueue.django.framework import InvalidTask
+    from firmq.django.call import find_task
+    from firmq.django.framework import InvalidTask
 
     with pytest.raises(InvalidTask, match=text):
         find_task(path)
@@ -204,14 +204,14 @@ def test_a_function_is_a_type_with_options_of_its_own(running: Running, tasks: A
 
 
 def test_options_are_checked_where_they_are_given() -> None:
-    from taskqueue.django import handler_options
+    from firmq.django import handler_options
 
     with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
         handler_options(retries=3)
 
 
 def test_results_of_other_tasks_do_not_exist(running: Running, tasks: Any) -> None:
-    from taskqueue.django.framework import TaskResultDoesNotExist
+    from firmq.django.framework import TaskResultDoesNotExist
 
     with Client(running.url) as client:
         task = client.submit("count-users", {})

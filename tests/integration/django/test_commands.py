@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.domain.task import TaskState
 from tests.integration.django.conftest import SETTINGS
 from tests.support.harness import ROOT, System, wait_until
 
@@ -28,10 +28,10 @@ DATA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("command", ["taskqueue_worker", "worker"])
+@pytest.mark.parametrize("command", ["firmq_worker", "worker"])
 def test_a_worker_runs_the_tasks_of_the_project(system: System, command: str) -> None:
-    module = ("django", command) if command.startswith("taskqueue") else ("taskqueue", command)
-    modules = "" if module[0] == "django" else "taskqueue.django.handlers"
+    module = ("django", command) if command.startswith("firmq") else ("firmq", command)
+    modules = "" if module[0] == "django" else "firmq.django.handlers"
     worker = system.start_in(ROOT, *module, DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES=modules)
     wait_until(lambda: system._announced(worker), "the worker announced itself")
     done = system.ended(system.submit(f"{TASKS}.add", json.dumps(DATA)))
@@ -41,8 +41,8 @@ def test_a_worker_runs_the_tasks_of_the_project(system: System, command: str) ->
 
 
 def test_a_housekeeper_retries_tasks_of_the_project(system: System) -> None:
-    housekeeper = system.start_in(ROOT, "django", "taskqueue_housekeeper", DJANGO_SETTINGS_MODULE=SETTINGS)
-    system.start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES="taskqueue.django.handlers")
+    housekeeper = system.start_in(ROOT, "django", "firmq_housekeeper", DJANGO_SETTINGS_MODULE=SETTINGS)
+    system.start_worker(DJANGO_SETTINGS_MODULE=SETTINGS, TASK_MODULES="firmq.django.handlers")
     done = system.ended(system.submit(f"{TASKS}.fail_once", "{}"))
     assert done.summary.state is TaskState.COMPLETED, system.logs()
     housekeeper.send_signal(signal.SIGTERM)
@@ -50,27 +50,27 @@ def test_a_housekeeper_retries_tasks_of_the_project(system: System) -> None:
 
 
 def test_settings_of_the_project_yield_to_the_environment(django_project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskqueue.django.part import environment
+    from firmq.django.part import environment
 
     monkeypatch.setattr(sys, "path", ["project", *sys.path])
     found = environment({"LOG_LEVEL": "DEBUG", "TASK_MODULES": "shop.more", "PYTHONPATH": "/lib"})
     assert found == {
         "LOG_LEVEL": "DEBUG",
         "WORKER_EXECUTORS": "1",
-        "TASK_MODULES": "shop.more,taskqueue.django.handlers",
+        "TASK_MODULES": "shop.more,firmq.django.handlers",
         "PYTHONPATH": f"{Path('project').absolute()}:/lib",
     }
-    assert environment({})["TASK_MODULES"] == "taskqueue.django.handlers"
+    assert environment({})["TASK_MODULES"] == "firmq.django.handlers"
 
 
 def test_settings_of_the_project_may_be_lists(django_project: str) -> None:
     from django.test import override_settings
 
-    from taskqueue.django.part import environment
+    from firmq.django.part import environment
 
-    with override_settings(TASKQUEUE={"TASK_MODULES": ["shop.reports", "shop.mail"], "WORKER_QUEUES": ("gpu", "mail")}):
+    with override_settings(FIRMQ={"TASK_MODULES": ["shop.reports", "shop.mail"], "WORKER_QUEUES": ("gpu", "mail")}):
         found = environment({})
-    assert found["TASK_MODULES"] == "shop.reports,shop.mail,taskqueue.django.handlers"
+    assert found["TASK_MODULES"] == "shop.reports,shop.mail,firmq.django.handlers"
     assert found["WORKER_QUEUES"] == "gpu,mail"
 
 
@@ -78,7 +78,7 @@ def test_settings_of_the_project_may_be_structures(django_project: str) -> None:
     from django.test import override_settings
     from django.utils.translation import gettext_lazy
 
-    from taskqueue.django.part import environment
+    from firmq.django.part import environment
 
     nightly = {"cron": "0 3 * * *", "type": "report", "data": {"days": (1, 2), "name": gettext_lazy("Nightly")}}
     given = {
@@ -97,7 +97,7 @@ def test_settings_of_the_project_may_be_structures(django_project: str) -> None:
         "METRICS_SOURCES": ["[::1]:9100", "[::1]:9101"],
     }
     given = {name: value for name, value in given.items() if name.lower() in Settings.model_fields}
-    with override_settings(TASKQUEUE=given):
+    with override_settings(FIRMQ=given):
         found = load(environment({}))
     assert (found.schedules or {})["nightly"] == {**nightly, "data": {"days": [1, 2], "name": "Nightly"}}
     assert found.task_limits == {"type:mail": {"concurrency": 2}}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import LocalClient, use_client
-from taskqueue.shared.domain.task import TaskState
+from firmq import LocalClient, use_client
+from firmq.shared.domain.task import TaskState
 from tests.integration.django.conftest import SETTINGS
 from tests.support.harness import System, running_system, wait_until
 from tests.support.postgresql import MAX_CONNECTIONS, PostgreSQL
@@ -38,13 +38,13 @@ def test_tasks_see_the_transaction_of_a_test_case_and_leave_it_alone(tasks: Any,
     from django.db import transaction
     from django.test import TestCase
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
 
     count_users = getattr(tasks, f"count_users{kind}")
 
     class Case(TestCase):
         def setUp(self) -> None:
-            self.addCleanup(use_client, *use_client(LocalClient(["taskqueue.django.handlers"])))
+            self.addCleanup(use_client, *use_client(LocalClient(["firmq.django.handlers"])))
             User.objects.create_user("ann")
 
         def counted(self, result: Any) -> Any:
@@ -82,7 +82,7 @@ def test_a_caller_keeps_a_connection_without_autocommit(tasks: Any) -> None:
     from django.contrib.auth.models import User
     from django.db import transaction
 
-    before = use_client(LocalClient(["taskqueue.django.handlers"]))
+    before = use_client(LocalClient(["firmq.django.handlers"]))
     transaction.set_autocommit(False)
     try:
         User.objects.create_user("ann")
@@ -106,7 +106,7 @@ def workers(server: PostgreSQL, redis: Redis, url: str, folder: Path, count: int
     environment = {
         "DJANGO_SETTINGS_MODULE": SETTINGS,
         "DJANGO_DATABASE": f"{server.folder} busy",
-        "TASK_MODULES": "taskqueue.django.handlers",
+        "TASK_MODULES": "firmq.django.handlers",
         "WORKER_EXECUTORS": "1",
         **settings,
     }

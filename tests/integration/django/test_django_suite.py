@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.client.conftest import start_gateway
 from tests.support.archives import unpack
 from tests.support.harness import ROOT, System, free_port
@@ -45,7 +45,7 @@ def test_djangos_own_tests_pass(source: Path, system: System) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.django_suite", source, "tasks"],
         cwd=ROOT,
-        env={**os.environ, "TASKQUEUE_URL": f"http://127.0.0.1:{port}"},
+        env={**os.environ, "FIRMQ_URL": f"http://127.0.0.1:{port}"},
         capture_output=True,
         text=True,
         timeout=200,

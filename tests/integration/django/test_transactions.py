@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from taskqueue import Accepted, ClientError, TaskState, task, use_client
-from taskqueue.worker.handlers.registry import Registry
+from firmq import Accepted, ClientError, TaskState, task, use_client
+from firmq.worker.handlers.registry import Registry
 
 
 class Submitted:
@@ -38,7 +38,7 @@ def submitted(django_project: str) -> Iterator[list[Any]]:
 def test_a_commit_submits_the_tasks_of_its_transaction(submitted: list[Any]) -> None:
     from django.db import transaction
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
 
     with transaction.atomic():
         submit_on_commit(send_invoice, order=7)
@@ -50,7 +50,7 @@ def test_a_commit_submits_the_tasks_of_its_transaction(submitted: list[Any]) -> 
 def test_a_rollback_submits_nothing(submitted: list[Any]) -> None:
     from django.db import transaction
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
 
     with transaction.atomic():
         transaction.set_rollback(True)
@@ -59,7 +59,7 @@ def test_a_rollback_submits_nothing(submitted: list[Any]) -> None:
 
 
 def test_without_a_transaction_it_is_submitted_at_once(submitted: list[Any]) -> None:
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
 
     submit_on_commit(send_invoice, order=7)
     assert submitted == [({"order": 7}, None)]
@@ -68,7 +68,7 @@ def test_without_a_transaction_it_is_submitted_at_once(submitted: list[Any]) -> 
 def test_invalid_arguments_are_refused_before_the_commit(submitted: list[Any]) -> None:
     from django.db import transaction
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
 
     with transaction.atomic():
         with pytest.raises(ValidationError):
@@ -84,16 +84,16 @@ def test_a_submission_that_fails_after_the_commit_is_logged(
     from django.contrib.auth.models import User
     from django.db import transaction
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
     from tests.support.django_project import tasks
 
-    monkeypatch.setenv("TASKQUEUE_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("FIRMQ_URL", "redis://127.0.0.1:1")
     with transaction.atomic():
         user = User.objects.create_user("ann")
         submit_on_commit(send_invoice, order=7)
         submit_on_commit(tasks.add, 7)
     user.delete()  # it was committed
-    failed = [each.getMessage() for each in caplog.records if each.name == "taskqueue.django.transactions"]
+    failed = [each.getMessage() for each in caplog.records if each.name == "firmq.django.transactions"]
     assert len(failed) == 2, failed
     with pytest.raises(ClientError), transaction.atomic():
         transaction.on_commit(send_invoice.prepare(order=7))
@@ -102,7 +102,7 @@ def test_a_submission_that_fails_after_the_commit_is_logged(
 def test_a_task_of_django_is_submitted_by_a_commit(submitted: list[Any]) -> None:
     from django.db import transaction
 
-    from taskqueue.django import submit_on_commit
+    from firmq.django import submit_on_commit
     from tests.support.django_project import tasks
 
     with transaction.atomic():

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.doctor import Finding, Level, examine, worst
-from taskqueue.shared.doctor.__main__ import as_json, as_text, main
-from taskqueue.shared.doctor.store import check_info, check_risks
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.locks import lock_acquire
-from taskqueue.shared.stores.presence import Presence
-from taskqueue.shared.stores.receipts import Receipts
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.doctor import Finding, Level, examine, worst
+from firmq.shared.doctor.__main__ import as_json, as_text, main
+from firmq.shared.doctor.store import check_info, check_risks
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.locks import lock_acquire
+from firmq.shared.stores.presence import Presence
+from firmq.shared.stores.receipts import Receipts
 from tests.support.harness import System
 from tests.support.keys import keys
 from tests.support.least_privilege import PASSWORD
@@ -127,7 +127,7 @@ def test_work_that_waits_for_a_housekeeper_is_an_error(system: System) -> None:
     found = of(examine(load({"REDIS_URL": system.url}), system.redis), "housekeeping")
     assert found.level is Level.ERROR
     assert 'task in queue "normal"' in found.seen
-    assert "taskqueue housekeeper" in found.advice
+    assert "firmq housekeeper" in found.advice
 
 
 def test_housekeepers_without_locks_beside_others_are_counted(system: System) -> None:
@@ -161,7 +161,7 @@ def test_a_relay_that_reports_no_more_is_missed_for_a_week(system: System) -> No
     system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 90_000_000})
     [missed] = found()
     assert (missed.level, missed.seen) == (Level.WARNING, "none has reported for 90 s: rows of the outbox wait")
-    assert "manage.py taskqueue_outbox" in missed.advice
+    assert "manage.py firmq_outbox" in missed.advice
     system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 8 * 86_400_000_000})
     Presence(system.scripts).report("hk-1")
     assert found() == []
@@ -260,7 +260,7 @@ def test_text_does_nothing_to_a_terminal() -> None:
     ],
 )
 def test_settings_worth_a_second_thought_are_named(environment: dict[str, str], words: str) -> None:
-    from taskqueue.shared.doctor.surroundings import check_settings
+    from firmq.shared.doctor.surroundings import check_settings
 
     assert any(words in each.seen for each in check_settings(load(environment)))
 
@@ -299,7 +299,7 @@ def prometheus() -> Iterator[Callable[[Mapping[str, str]], str]]:
 
 
 def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[Mapping[str, str]], str]) -> None:
-    from taskqueue.shared.doctor.surroundings import check_prometheus
+    from firmq.shared.doctor.surroundings import check_prometheus
 
     [well] = check_prometheus(load({"PROMETHEUS_URL": prometheus({"worker": "up", "gateway": "up"})}))
     assert well.level is Level.OK
@@ -312,7 +312,7 @@ def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[
 
 
 def test_an_unreachable_collector_is_named() -> None:
-    from taskqueue.shared.doctor.surroundings import check_jaeger
+    from firmq.shared.doctor.surroundings import check_jaeger
 
     [away] = check_jaeger(load({"JAEGER_HOST": "127.0.0.1", "JAEGER_PORT": "1"}))
     assert away.level is Level.WARNING
@@ -336,7 +336,7 @@ def test_a_third_parallel_health_detail_request_is_refused(
         assert done.wait(30)
         return [Finding(check="redis", level=Level.OK, seen="it answers")]
 
-    monkeypatch.setattr("taskqueue.gateway.routes.health.examine", examined)
+    monkeypatch.setattr("firmq.gateway.routes.health.examine", examined)
     with connect(redis_url) as client, ThreadPoolExecutor(2) as pool:
         app = create_app(Settings(redis_url=redis_url), client)
         others = [pool.submit(app.test_client().get, "/health/detail") for _ in range(2)]

@@ -10,10 +10,10 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 from rq_scheduler import Scheduler
 
-from taskqueue.shared.doctor.findings import Finding, Level
-from taskqueue.shared.doctor.rq_programs import check_rq_programs
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from firmq.shared.doctor.findings import Finding, Level
+from firmq.shared.doctor.rq_programs import check_rq_programs
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.workers import WorkerInfo, Workers
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED

@@ -10,15 +10,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from taskqueue import AsyncClient, ClientError, LocalClient, use_client
-from taskqueue.fastapi import Queue, get_queue, lifespan
-from taskqueue.worker.handlers.default_client import client_for_asyncio, client_for_threads
+from firmq import AsyncClient, ClientError, LocalClient, use_client
+from firmq.fastapi import Queue, get_queue, lifespan
+from firmq.worker.handlers.default_client import client_for_asyncio, client_for_threads
 
 
 @pytest.fixture(autouse=True)
 def process_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No client of the environment or of another test."""
-    monkeypatch.delenv("TASKQUEUE_URL", raising=False)
+    monkeypatch.delenv("FIRMQ_URL", raising=False)
     clients = use_client()
     yield
     use_client(*clients)
@@ -46,7 +46,7 @@ async def answer(app: FastAPI) -> str:
 
 
 def test_the_client_is_that_of_the_environment_while_the_app_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://tasks.lan")
+    monkeypatch.setenv("FIRMQ_URL", "http://tasks.lan")
     assert asyncio.run(answer(app_with(lifespan))) == "http://tasks.lan"
 
 
@@ -54,7 +54,7 @@ def test_a_lifespan_of_the_app_may_open_it_with_settings_of_its_own() -> None:
     @asynccontextmanager
     async def own(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app, "http://queue.lan", api_key="key-7"):
-            assert app.state.taskqueue.transport.headers["Authorization"] == "Bearer key-7"
+            assert app.state.firmq.transport.headers["Authorization"] == "Bearer key-7"
             yield
 
     assert asyncio.run(answer(app_with(own))) == "http://queue.lan"
@@ -64,7 +64,7 @@ def test_handlers_submit_to_the_gateway_of_the_app() -> None:
     async def scenario() -> None:
         app = FastAPI()
         async with lifespan(app, "http://tasks.lan"):
-            assert client_for_asyncio(None) is app.state.taskqueue
+            assert client_for_asyncio(None) is app.state.firmq
             assert client_for_threads(None).transport.url == "http://tasks.lan"  # type: ignore[attr-defined]
         with pytest.raises(ClientError, match="no client to submit with"):
             client_for_asyncio(None)
@@ -84,7 +84,7 @@ def test_a_client_that_was_chosen_before_is_kept() -> None:
 
 
 def test_an_app_without_the_lifespan_is_told_what_to_do() -> None:
-    with pytest.raises(RuntimeError, match=r"create it by FastAPI\(lifespan=taskqueue\.fastapi\.lifespan\)"):
+    with pytest.raises(RuntimeError, match=r"create it by FastAPI\(lifespan=firmq\.fastapi\.lifespan\)"):
         asyncio.run(answer(app_with(None)))
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from flask import Flask, current_app, g
 
-from taskqueue import Client, LocalClient, use_client
-from taskqueue.flask import TaskQueue
-from taskqueue.worker.handlers.registry import REGISTRY
+from firmq import Client, LocalClient, use_client
+from firmq.flask import Firmq
+from firmq.worker.handlers.registry import REGISTRY
 from tests.support import flask_project
 from tests.support.flask_project import create_app, serial
 
@@ -28,49 +28,49 @@ def process_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def eager() -> LocalClient:
-    """What `taskqueue_eager` is."""
+    """What `firmq_eager` is."""
     client = LocalClient(MODULES)
     use_client(client)
     return client
 
 
 def test_each_app_has_a_client_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://of-the-environment:8000")
-    queue = TaskQueue()
+    monkeypatch.setenv("FIRMQ_URL", "http://of-the-environment:8000")
+    queue = Firmq()
     for url, used in (("http://tasks.lan", "tasks.lan"), (None, "of-the-environment")):
         app = Flask(__name__)
-        app.config.update(TASKQUEUE_URL=url, TASKQUEUE_API_KEY="key-7")
+        app.config.update(FIRMQ_URL=url, FIRMQ_API_KEY="key-7")
         queue.init_app(app)
         with app.app_context():
             assert isinstance(queue.client, Client)
-            assert queue.client is current_app.extensions["taskqueue"]
+            assert queue.client is current_app.extensions["firmq"]
             assert used in queue.client.transport.url
             assert queue.client.transport.headers["Authorization"] == "Bearer key-7"
 
 
 def test_an_app_is_prepared_at_once_or_later() -> None:
     app = Flask(__name__)
-    TaskQueue(app)
-    assert isinstance(app.extensions["taskqueue"], Client)
+    Firmq(app)
+    assert isinstance(app.extensions["firmq"], Client)
 
 
 def test_a_wrong_address_is_found_when_the_app_is_prepared() -> None:
     app = Flask(__name__)
-    app.config["TASKQUEUE_URL"] = "localhost"
+    app.config["FIRMQ_URL"] = "localhost"
     with pytest.raises(ValueError, match="localhost"):
-        TaskQueue(app)
+        Firmq(app)
 
 
 def test_an_app_without_the_extension_is_told_what_to_call() -> None:
-    with Flask(__name__).app_context(), pytest.raises(RuntimeError, match=r"call TaskQueue\(app\), or init_app\(app\)"):
-        _ = TaskQueue().client
+    with Flask(__name__).app_context(), pytest.raises(RuntimeError, match=r"call Firmq\(app\), or init_app\(app\)"):
+        _ = Firmq().client
 
 
 def test_handlers_submit_to_the_client_of_the_current_app() -> None:
     apps = [create_app("Shop"), create_app("Bakery")]
     clients = [LocalClient(MODULES), LocalClient(MODULES)]
     for app, client in zip(apps, clients, strict=True):
-        app.extensions["taskqueue"] = client
+        app.extensions["firmq"] = client
         with app.app_context():
             flask_project.queue.submit("flask-serial", {"order": 7})
             serial.submit(order=8)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.harness import System, wait_until
 
-MODULES = {"TASK_MODULES": "taskqueue.flask.worker", "WORKER_EXECUTORS": "1", "CONCURRENT_EXECUTORS": "1"}
+MODULES = {"TASK_MODULES": "firmq.flask.worker", "WORKER_EXECUTORS": "1", "CONCURRENT_EXECUTORS": "1"}
 
 
 def orders(*numbers: int) -> list[tuple[str, str]]:
@@ -57,7 +57,7 @@ def test_a_failure_reaches_the_context_and_shows_the_handler_alone(system: Syste
         ("tests.support.handlers", "Failed to find Flask application or factory in module 'tests.support.handlers'"),
         (
             "tests.support.flask_project:create_bare_app",
-            "the app 'bare' has no Task Queue: call TaskQueue(app), or init_app(app)",
+            "the app 'bare' has no Firmq: call Firmq(app), or init_app(app)",
         ),
     ],
 )
@@ -65,5 +65,5 @@ def test_a_worker_without_a_usable_app_does_not_start(system: System, app: str, 
     worker = system.start("worker", FLASK_APP=app, **MODULES)
     wait_until(lambda: worker.poll() is not None, "the worker ended")
     assert worker.returncode == 2
-    assert "taskqueue.flask.worker cannot be imported" in system.logs()
+    assert "firmq.flask.worker cannot be imported" in system.logs()
     assert told in system.logs()

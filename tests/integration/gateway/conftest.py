@@ -9,13 +9,13 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
-from taskqueue.dashboard.app import create_app as create_dashboard
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.dashboard.app import create_app as create_dashboard
+from firmq.dashboard.auth.users import Users
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.gateway.driving import Gateway
 from tests.integration.gateway.test_server import Running, start

@@ -10,9 +10,9 @@ from flask import Flask
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
+from firmq.shared.config.settings import Settings
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.task_types import TaskType
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys

@@ -76,7 +76,7 @@ def test_a_wrong_field_is_named_with_what_it_must_be(
 
 
 @pytest.mark.parametrize(
-    "name", ["nope", "os.system", "../process", "taskqueue.worker.main", "", "PROCESS", "process\x00", "é"]
+    "name", ["nope", "os.system", "../process", "firmq.worker.main", "", "PROCESS", "process\x00", "é"]
 )
 def test_an_unknown_type_is_refused_with_the_types_there_are(http: FlaskClient, name: str) -> None:
     body = problem(http.post("/tasks", json={"type": name, "data": 1}), 422, "unknown-task-type")

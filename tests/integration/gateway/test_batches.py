@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Records
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 from tests.support.keys import keys
@@ -531,7 +531,7 @@ def test_a_batch_goes_when_its_tasks_have_gone_and_it_is_old(gateway: Gateway) -
     assert maintenance.batch_prune(gateway.scripts, 0, day, 10) == 0, "it is young"
     assert maintenance.batch_prune(gateway.scripts, 0, 0, 10) == 1
     problem(gateway.http.get(f"/batches/{answer['batch_id']}"), 404, "not-found")
-    assert not gateway.redis.keys(f"{keys.prefix}taskqueue:batch*")
+    assert not gateway.redis.keys(f"{keys.prefix}firmq:batch*")
 
 
 def test_a_batch_whose_sender_died_counts_as_sent_after_a_while(gateway: Gateway) -> None:

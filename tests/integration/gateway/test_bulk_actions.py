@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores import bulk_actions
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.bulk_actions import BulkActions
-from taskqueue.shared.stores.locks import NoLocks
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores import bulk_actions
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.stores.locks import NoLocks
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -207,8 +207,8 @@ def test_a_contradiction_is_refused_with_advice(http: FlaskClient, body: dict[st
 
 
 def test_very_many_examined_tasks_give_an_estimate(system: System, http: FlaskClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr("taskqueue.shared.stores.bulk_actions.COUNTED", 50)
-    monkeypatch.setattr("taskqueue.shared.stores.bulk_actions.EXAMINED", 25)
+    monkeypatch.setattr("firmq.shared.stores.bulk_actions.COUNTED", 50)
+    monkeypatch.setattr("firmq.shared.stores.bulk_actions.EXAMINED", 25)
     for n in range(200):
         system.submit("noop", tags=("even",) if n % 2 == 0 else ())
     found = _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"tag": "even"})

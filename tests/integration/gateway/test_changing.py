@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.audit import Audit
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.audit import Audit
 from tests.support.harness import System, wait_until
 
 S = TaskState

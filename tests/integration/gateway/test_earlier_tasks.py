@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.gateway.routes.batches import BatchSubmission
-from taskqueue.gateway.tasks import earlier_tasks
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.personal_keys import PersonalKeys
+from firmq.gateway.routes.batches import BatchSubmission
+from firmq.gateway.tasks import earlier_tasks
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.personal_keys import PersonalKeys
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
@@ -104,13 +104,13 @@ def test_a_limit_cuts_off_all_but_the_latest_tasks_of_a_filter(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = rendered(gateway, 5)
-    monkeypatch.setattr("taskqueue.shared.stores.selection.CHUNK", 2)
+    monkeypatch.setattr("firmq.shared.stores.selection.CHUNK", 2)
     for limit, expected in ((1, ids[4:]), (2, ids[3:]), (3, ids[2:]), (5, ids), (9, ids)):
         answer = create(gateway, {**RENDERED, "limit": limit}, PUBLISH)
         assert [each["of"] for each in data_of(gateway, answer.json["items"])] == expected
     # What it leaves does not count, nor what would have to be examined for more.
     monkeypatch.setattr(earlier_tasks, "MOST", 2)
-    monkeypatch.setattr("taskqueue.shared.stores.selection.PAGES", 1)
+    monkeypatch.setattr("firmq.shared.stores.selection.PAGES", 1)
     assert create(gateway, {**RENDERED, "limit": 2}, PUBLISH).json["accepted"] == 2
     for wrong in (0, -1, "all"):
         problem(create(gateway, {**RENDERED, "limit": wrong}, PUBLISH), 422, "invalid-request")
@@ -182,7 +182,7 @@ def test_too_many_tasks_are_refused(gateway: Gateway, monkeypatch: pytest.Monkey
     monkeypatch.setattr(earlier_tasks, "MOST", 2)
     detail = problem(create(gateway, RENDERED, PUBLISH), 422, "invalid-request")["detail"]
     assert "matches more than 2 tasks: narrow it" in detail
-    monkeypatch.setattr("taskqueue.shared.stores.selection.PAGES", 0)
+    monkeypatch.setattr("firmq.shared.stores.selection.PAGES", 0)
     detail = problem(create(gateway, RENDERED, PUBLISH), 422, "invalid-request")["detail"]
     assert "has to examine too many tasks" in detail
 

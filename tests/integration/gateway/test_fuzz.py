@@ -24,11 +24,11 @@ from schemathesis.generation.hypothesis.builder import InvalidHeadersExampleMark
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import Webhook
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import Webhook
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user

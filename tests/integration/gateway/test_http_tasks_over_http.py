@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.worker.handlers.registry import load
+from firmq.shared.config.settings import Settings
+from firmq.shared.stores.task_types import TaskType
+from firmq.worker.handlers.registry import load
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys
@@ -15,7 +15,7 @@ URL = "https://api.shop.example/orders"
 
 
 def http_type() -> TaskType:
-    return load(["taskqueue.worker.handlers.http_task"]).handlers["http"].published(Settings())
+    return load(["firmq.worker.handlers.http_task"]).handlers["http"].published(Settings())
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def gateway(make_gateway: MakeGateway) -> Gateway:
         ({"url": "ftp://api.shop.example/"}, "data.url", "must begin with https://"),
         ({"url": "https://me:secret@api.shop.example/"}, "data.url", "user or a password"),
         ({"url": URL, "method": "TRACE"}, "data.method", "GET"),
-        ({"url": URL, "headers": {"hOsT": "x"}}, "data.headers.hOsT", "set by Task Queue"),
+        ({"url": URL, "headers": {"hOsT": "x"}}, "data.headers.hOsT", "set by Firmq"),
         ({"url": URL, "headers": {"X-A": "1", "x-a": "2"}}, "data.headers.x-a", "appears twice"),
         ({"url": URL, "headers": {"X A": "1"}}, "data.headers", "X A"),
         ({"url": URL, "headers": {"X-A": "1\n"}}, "data.headers.X-A", ""),

@@ -16,14 +16,14 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.linker import source
-from taskqueue.shared.redis.scripts import Scripts, digest
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
-from taskqueue.shared.stores.queues import CHUNK, Queues
+from firmq.shared.config.settings import Settings
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import text
+from firmq.shared.redis.linker import source
+from firmq.shared.redis.scripts import Scripts, digest
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.idempotency import SILENCE, Begun, Idempotency, Request, task_id
+from firmq.shared.stores.queues import CHUNK, Queues
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_server import Running, serves
@@ -304,7 +304,7 @@ def test_a_batch_whose_follow_up_finds_a_full_queue_leaves_nothing_however_often
     for _ in range(30):
         problem(post(gateway.http, body, path="/tasks/batch"), 429, "queue-full")
     assert gateway.redis.zcard(keys.BATCHES) == 0
-    assert gateway.redis.keys(f"{keys.prefix}taskqueue:batch*") == []
+    assert gateway.redis.keys(f"{keys.prefix}firmq:batch*") == []
     gateway.http.delete(f"/tasks/{blocking}")
     assert post(gateway.http, body, path="/tasks/batch").status_code == 202
     assert gateway.redis.zcard(keys.BATCHES) == 1

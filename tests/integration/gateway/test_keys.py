@@ -15,14 +15,14 @@ from flask.testing import FlaskClient
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from taskqueue.gateway import routes
-from taskqueue.gateway.app import create_app
-from taskqueue.gateway.auth.authenticator import Authenticator
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.api_keys import ApiKey, Scope, new_key
-from taskqueue.shared.stores.audit import Audit
+from firmq.gateway import routes
+from firmq.gateway.app import create_app
+from firmq.gateway.auth.authenticator import Authenticator
+from firmq.shared.config.settings import Settings
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.api_keys import ApiKey, Scope, new_key
+from firmq.shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys
@@ -213,7 +213,7 @@ def test_every_wrong_key_gets_the_same_answer(make_gateway: MakeGateway) -> None
     http = make_gateway(api_keys=(key.line, f"{old.line}:expires=2020-01-01")).http
     said = set()
     wrong_end = text[:-1] + ("0" if text[-1] != "0" else "1")
-    for wrong in (wrong_end, f"tq_zzzzzzzz_{'0' * 40}", "nonsense", old_text, "tq_" + "ä" * 9):
+    for wrong in (wrong_end, f"fq_zzzzzzzz_{'0' * 40}", "nonsense", old_text, "fq_" + "ä" * 9):
         answer = http.get("/tasks", headers={"Authorization": f"bearer {wrong}".encode().decode("latin-1")})
         about = problem(answer, 401, "key-unknown")
         said.add(about["detail"])
@@ -287,7 +287,7 @@ def test_idempotency_keys_of_clients_are_separate(
 def test_the_log_line_names_the_client_and_never_the_key(guarded: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     guarded.http.get("/tasks", headers=of(Scope.READ))
-    line = next(each for each in caplog.records if each.name == "taskqueue.gateway.access")
+    line = next(each for each in caplog.records if each.name == "firmq.gateway.access")
     assert line.__dict__["client"] == "read-client"
     assert KEYS[Scope.READ][1] not in str([each.__dict__ for each in caplog.records])
 
@@ -360,7 +360,7 @@ def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
 @pytest.mark.registration
 def test_every_operating_route_writes_an_audit_entry() -> None:
     in_their_script = {"DELETE /admin/locks/{name}", "POST /admin/leader/step-down"}
-    modules = [import_module(f"taskqueue.gateway.routes.{each.name}") for each in pkgutil.iter_modules(routes.__path__)]
+    modules = [import_module(f"firmq.gateway.routes.{each.name}") for each in pkgutil.iter_modules(routes.__path__)]
     classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     declared = [each.endpoint for one in classes for each in vars(one).values() if hasattr(each, "endpoint")]
     acts = {f"{each.method} {each.path}": each.act for each in declared}
@@ -372,7 +372,7 @@ def test_refusals_are_counted_by_why_and_nothing_tells_whose_key_it_was(make_gat
     shop, text = new_key("shop", [Scope.READ], "1/h")
     old, old_text = new_key("bygone", [Scope.READ])
     gateway = make_gateway(api_keys=(shop.line, f"{old.line}:expires=2020-01-01"))
-    stranger = f"tq_zzzzzzzz_{'0' * 40}"
+    stranger = f"fq_zzzzzzzz_{'0' * 40}"
     statuses = [
         gateway.http.get("/tasks").status_code,
         *(gateway.http.get("/tasks", headers=bearer(key)).status_code for key in (stranger, old_text, text, text)),
@@ -381,7 +381,7 @@ def test_refusals_are_counted_by_why_and_nothing_tells_whose_key_it_was(make_gat
     assert statuses == [401, 401, 401, 200, 429, 403]
     page = gateway.http.get("/metrics").text
     for reason in ("missing", "unknown", "expired", "rate", "scope"):
-        assert f'taskqueue_key_refusals_total{{reason="{reason}"}} 1.0' in page
+        assert f'firmq_key_refusals_total{{reason="{reason}"}} 1.0' in page
     for word in ("shop", "bygone", shop.id, old.id, stranger[:11]):
         assert word not in page
 
@@ -494,7 +494,7 @@ def test_a_minute_later_it_is_noted_again(guarded: Gateway, redis_client: Redis)
 def test_a_redis_writer_cannot_create_an_api_key(guarded: Gateway, redis_client: Redis) -> None:
     """Keys are in the settings: whatever stands in Redis under a key's name opens nothing."""
     key, text = new_key("intruder", [Scope.ADMIN])
-    for name in (keys.api_key(key.id), f"{keys.prefix}taskqueue:api-keys", f"{keys.prefix}taskqueue:keys:{key.id}"):
+    for name in (keys.api_key(key.id), f"{keys.prefix}firmq:api-keys", f"{keys.prefix}firmq:keys:{key.id}"):
         redis_client.hset(
             name, mapping={"hash": key.digest, "line": key.line, "scopes": "admin", "client": "x", "used": "1"}
         )

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Records
 from tests.integration.gateway.driving import QUEUES
 from tests.integration.gateway.test_server import Running, start
 from tests.support.figures import judge

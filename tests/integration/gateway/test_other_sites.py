@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.gateway.conftest import MakeGateway
 
 NEW = {"type": "process", "data": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 from flask.testing import FlaskClient
 
-from taskqueue.shared.domain.task import new_task_id
+from firmq.shared.domain.task import new_task_id
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.payload import encode_result
-from taskqueue.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.domain.payload import encode_result
+from firmq.shared.stores.payloads import Payloads, open_payload_store
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.redaction import HIDDEN
-from taskqueue.shared.domain.task import WEBHOOK_TYPE
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.personal_keys import MOST, PersonalKeys, TooManyKeys, local_owner, provider_owner
-from taskqueue.shared.stores.task_types import TaskType
+from firmq.shared.domain.redaction import HIDDEN
+from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.personal_keys import MOST, PersonalKeys, TooManyKeys, local_owner, provider_owner
+from firmq.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
@@ -73,7 +73,7 @@ def test_a_gateway_takes_only_the_scopes_of_its_setting(make_gateway: MakeGatewa
 
 def test_a_gateway_without_the_setting_refuses_personal_keys(make_gateway: MakeGateway, held: PersonalKeys) -> None:
     """So does a gateway of a version that does not know them: they have another form than its own keys."""
-    from taskqueue.shared.stores.api_keys import _KEY, new_key
+    from firmq.shared.stores.api_keys import _KEY, new_key
 
     headers = created(held, *Scope)
     http = make_gateway(api_keys=(new_key("shop", [Scope.READ])[0].line,)).http
@@ -107,7 +107,7 @@ def test_what_is_no_valid_key_is_refused(gateway: Gateway, held: PersonalKeys, w
         held.redis.set(keys.PERSONAL_KEYS, "a value of another program")
         gateway.http.get("/tasks", headers=bearer(sent))  # it is quarantined
     else:
-        sent = {"secret": sent[:-1] + ("0" if sent[-1] != "0" else "1"), "id": "tqp_" + "a" * 12 + sent[16:]}.get(
+        sent = {"secret": sent[:-1] + ("0" if sent[-1] != "0" else "1"), "id": "fqp_" + "a" * 12 + sent[16:]}.get(
             wrong, sent + "0"
         )
     problem(gateway.http.get("/tasks", headers=bearer(sent)), 401, "key-unknown")
@@ -119,7 +119,7 @@ def test_one_command_verifies_a_key_however_many_there_are(
     sent = [held.create(f"local:{owner}", "ann", "x", [Scope.READ], DAY, 10)[1] for owner in range(30)][-1]
     before = held.redis.info("commandstats")
     assert held.find(sent)
-    assert held.find("tq_abcdefgh_" + "0" * 40) is None, "of another kind: asks nothing"
+    assert held.find("fq_abcdefgh_" + "0" * 40) is None, "of another kind: asks nothing"
     after = held.redis.info("commandstats")
     calls = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
     assert {name for name, count in calls.items() if count} == {"cmdstat_hget", "cmdstat_info"}
@@ -150,7 +150,7 @@ SECRET = {"customer": {"iban": "DE02"}, "password": "hunter2", "city": "Bonn"}
 
 
 def test_a_personal_key_sees_no_field_that_the_dashboard_hides(make_gateway: MakeGateway, held: PersonalKeys) -> None:
-    from taskqueue.shared.stores.api_keys import new_key
+    from firmq.shared.stores.api_keys import new_key
 
     key, sent = new_key("shop", [Scope.ADMIN])
     shop, ann = bearer(sent), created(held, *Scope)

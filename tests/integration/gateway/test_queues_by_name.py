@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.shared.stores import queue_register
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
+from firmq.shared.stores import queue_register
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.task_types import TaskType
+from firmq.shared.stores.workers import WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
@@ -151,7 +151,7 @@ def test_health_names_a_queue_with_tasks_that_no_worker_takes(gateway: Gateway) 
 
 
 def test_metrics_have_a_bounded_number_of_queues(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskqueue.gateway.metrics.MOST_QUEUES", 2)
+    monkeypatch.setattr("firmq.gateway.metrics.MOST_QUEUES", 2)
     http = make_gateway().http
     for name in ("a", "b", "c", "d"):
         queue_of(http, type="process", queue=name)

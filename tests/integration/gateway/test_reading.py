@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.domain.step import StepKind, encode_step
-from taskqueue.shared.redis.client import raw
+from firmq.gateway.app import create_app
+from firmq.shared.domain.step import StepKind, encode_step
+from firmq.shared.redis.client import raw
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.harness import wait_until

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.worker.handlers.registry import load
+from firmq.shared.config.settings import Settings
+from firmq.shared.stores.task_types import TaskType
+from firmq.worker.handlers.registry import load
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys
@@ -16,7 +16,7 @@ from tests.support.keys import keys
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("RQ_TASK_QUEUES", "default,mail")
     patch.setenv("RQ_ALLOW", "shop.jobs.*,shop.send,*")
-    OFFERED: TaskType = load(["taskqueue.worker.rq_jobs.rq_task"]).handlers["rq"].published(Settings())
+    OFFERED: TaskType = load(["firmq.worker.rq_jobs.rq_task"]).handlers["rq"].published(Settings())
 SEND = {"func": "shop.jobs.send", "args": [7], "kwargs": {"copies": 2}}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from tests.integration.gateway.driving import Gateway
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 

@@ -1,4 +1,4 @@
-"""`taskqueue gateway` as a process: starting, refusing to start, slow and wrong callers, and stopping."""
+"""`firmq gateway` as a process: starting, refusing to start, slow and wrong callers, and stopping."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ import httpx
 import pytest
 from redis import Redis
 
-from taskqueue.dashboard.server import Server as DashboardServer
-from taskqueue.gateway.http.server import Server
-from taskqueue.shared.http import server as intake
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.dashboard.server import Server as DashboardServer
+from firmq.gateway.http.server import Server
+from firmq.shared.http import server as intake
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.harness import ROOT, System, alive, free_port, wait_until
 
 NEW = json.dumps({"type": "process", "data": 1}).encode()
@@ -124,7 +124,7 @@ def test_the_public_port_has_all_but_the_metrics(system: System, redis_client: R
 
 def start_and_wait(**environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "taskqueue", "gateway"],
+        [sys.executable, "-m", "firmq", "gateway"],
         env={**os.environ, **environment},
         cwd=ROOT,
         capture_output=True,
@@ -175,7 +175,7 @@ def test_a_file_without_good_keys_is_a_mistake_that_names_it(content: str, tmp_p
     ended = start_and_wait(API_KEYS_FILE=str(tmp_path / "keys"), GATEWAY_PORT=str(free_port()))
     assert ended.returncode == 2
     assert "API_KEYS_FILE: " in ended.stderr
-    assert "taskqueue keys create" in ended.stderr
+    assert "firmq keys create" in ended.stderr
 
 
 def test_a_taken_port_is_one_line_that_says_what_to_do() -> None:

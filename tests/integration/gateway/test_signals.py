@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.step import StepKind, encode_step, with_schema
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.domain.step import StepKind, encode_step, with_schema
+from firmq.shared.stores.steps import RedisSteps
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys
 

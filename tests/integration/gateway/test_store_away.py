@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.circuit_breaker import PAUSE, CircuitBreaker
-from taskqueue.shared.errors import StoreRefused, StoreUnavailable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.pauses import Pauses
+from firmq.gateway.circuit_breaker import PAUSE, CircuitBreaker
+from firmq.shared.errors import StoreRefused, StoreUnavailable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.pauses import Pauses
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.figures import judge_since
 from tests.support.harness import wait_until

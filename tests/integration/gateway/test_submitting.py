@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.shared.domain.retry import read_rules
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.domain.retry import read_rules
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys

@@ -18,11 +18,11 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from taskqueue.gateway.http.errors import KINDS
-from taskqueue.gateway.metrics import MOST_TYPES, Metrics
-from taskqueue.shared.redis.client import raw
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
+from firmq.gateway.http.errors import KINDS
+from firmq.gateway.metrics import MOST_TYPES, Metrics
+from firmq.shared.redis.client import raw
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo, Workers
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.support.keys import keys
@@ -284,26 +284,26 @@ class Part(http.server.BaseHTTPRequestHandler):
         "/a": "# HELP task_completions_total Done.\n# TYPE task_completions_total counter\n"
         'task_completions_total{type="x"} 2\n'
         "# TYPE python_info gauge\npython_info 1\n# TYPE pending_tasks_total gauge\npending_tasks_total 5\n"
-        "# TYPE taskqueue_held_tasks gauge\ntaskqueue_held_tasks 2\n"
-        "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
-        'taskqueue_housekeeping_last_success_age_seconds{name="ttl"} 40\n'
+        "# TYPE firmq_held_tasks gauge\nfirmq_held_tasks 2\n"
+        "# TYPE firmq_housekeeping_last_success_age_seconds gauge\n"
+        'firmq_housekeeping_last_success_age_seconds{name="ttl"} 40\n'
         '# TYPE task_submissions_total counter\ntask_submissions_total{priority="low",type="x"} 99\n',
         "/b": '# TYPE task_completions_total counter\ntask_completions_total{type="x"} 3\n'
         "# TYPE pending_tasks_total gauge\npending_tasks_total 4\n"
-        "# TYPE taskqueue_held_tasks gauge\ntaskqueue_held_tasks 3\n"
+        "# TYPE firmq_held_tasks gauge\nfirmq_held_tasks 3\n"
         '# TYPE task_duration_seconds histogram\ntask_duration_seconds_bucket{le="+Inf"} 1\n'
         "task_duration_seconds_sum 2\ntask_duration_seconds_count 1\n"
-        "# TYPE taskqueue_housekeeping_last_success_age_seconds gauge\n"
-        'taskqueue_housekeeping_last_success_age_seconds{name="ttl"} 3\n',
+        "# TYPE firmq_housekeeping_last_success_age_seconds gauge\n"
+        'firmq_housekeeping_last_success_age_seconds{name="ttl"} 3\n',
         "/odd": "no metrics { at all",
     }
 
-    _RUNS = "taskqueue_housekeeping_runs_total"
+    _RUNS = "firmq_housekeeping_runs_total"
     for _name, _leads, _lost, _runs in (("hk-1", 1, 0, 2), ("hk-2", 0, 4, 3)):
         pages[f"/{_name}"] = (
-            f'# TYPE taskqueue_housekeeper_info gauge\ntaskqueue_housekeeper_info{{instance_id="{_name}"}} 1\n'
-            f"# TYPE taskqueue_housekeeper_leader gauge\ntaskqueue_housekeeper_leader {_leads}\n"
-            f'# TYPE taskqueue_lock_lost_total counter\ntaskqueue_lock_lost_total{{lock="ttl"}} {_lost}\n'
+            f'# TYPE firmq_housekeeper_info gauge\nfirmq_housekeeper_info{{instance_id="{_name}"}} 1\n'
+            f"# TYPE firmq_housekeeper_leader gauge\nfirmq_housekeeper_leader {_leads}\n"
+            f'# TYPE firmq_lock_lost_total counter\nfirmq_lock_lost_total{{lock="ttl"}} {_lost}\n'
             f'# TYPE {_RUNS} counter\n{_RUNS}{{name="ttl"}} {_runs}\n'
         )
 
@@ -338,9 +338,9 @@ def test_metrics_of_other_parts_are_shown_and_added_up(make_gateway: MakeGateway
         found = series(gateway.http.get("/metrics").text)
         assert found['task_completions_total{type="x"}'] == 5
         assert found["pending_tasks_total{}"] == 5, "two leaders that show the whole system are not added up"
-        assert found["taskqueue_held_tasks{}"] == 5
+        assert found["firmq_held_tasks{}"] == 5
         assert found["task_duration_seconds_count{}"] == 1
-        assert found['taskqueue_housekeeping_last_success_age_seconds{name="ttl"}'] == 3, "whoever did it last"
+        assert found['firmq_housekeeping_last_success_age_seconds{name="ttl"}'] == 3, "whoever did it last"
         assert "python_info{}" not in found
         assert [name for name in found if name.startswith("task_submissions_total")] == [
             'task_submissions_total{priority="normal",type="process"}'
@@ -351,11 +351,11 @@ def test_what_is_said_of_one_housekeeper_keeps_its_instance(make_gateway: MakeGa
     with parts() as address:
         gateway = make_gateway(metrics_sources=(f"{address}/hk-1", f"{address}/hk-2"))
         found = series(gateway.http.get("/metrics").text)
-        assert found['taskqueue_housekeeper_leader{instance_id="hk-1"}'] == 1
-        assert found['taskqueue_housekeeper_leader{instance_id="hk-2"}'] == 0
-        assert found['taskqueue_lock_lost_total{instance_id="hk-2",lock="ttl"}'] == 4
-        assert found['taskqueue_housekeeping_runs_total{instance_id="hk-1",name="ttl"}'] == 2
-        assert found['taskqueue_housekeeping_runs_total{instance_id="hk-2",name="ttl"}'] == 3
+        assert found['firmq_housekeeper_leader{instance_id="hk-1"}'] == 1
+        assert found['firmq_housekeeper_leader{instance_id="hk-2"}'] == 0
+        assert found['firmq_lock_lost_total{instance_id="hk-2",lock="ttl"}'] == 4
+        assert found['firmq_housekeeping_runs_total{instance_id="hk-1",name="ttl"}'] == 2
+        assert found['firmq_housekeeping_runs_total{instance_id="hk-2",name="ttl"}'] == 3
 
 
 def test_every_address_of_a_name_is_asked_and_a_prometheus_gets_our_own_metrics_alone(
@@ -484,10 +484,10 @@ def test_every_answer_carries_the_headers_that_protect_browsers(http: FlaskClien
 
 
 def test_each_request_is_one_line_with_its_ids(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "taskqueue.gateway.access"):
+    with caplog.at_level(logging.INFO, "firmq.gateway.access"):
         answer = gateway.http.post("/tasks", json={"type": "process", "data": 1}, headers={"X-Request-ID": "r1"})
         gateway.http.get("/health/live")
-    [line] = [record for record in caplog.records if record.name == "taskqueue.gateway.access"]
+    [line] = [record for record in caplog.records if record.name == "firmq.gateway.access"]
     about = vars(line)
     assert (about["request_id"], about["task_id"], about["status"]) == ("r1", answer.get_json()["task_id"], 202)
     assert about["ms"] > 0
@@ -499,7 +499,7 @@ def test_an_unexpected_fault_is_a_500_without_its_details(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("taskqueue.shared.stores.workers.Workers.look", fails)
+    monkeypatch.setattr("firmq.shared.stores.workers.Workers.look", fails)
     answer = gateway.http.get("/workers")
     assert "secret" not in json.dumps(problem(answer, 500, "internal-error"))
     assert "secret detail" in caplog.text

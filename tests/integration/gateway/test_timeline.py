@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.alerts.incident import MOST
-from taskqueue.shared.alerts.store import LOGGED, AlertStore, LoggedAlert
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.task_types import types_publish
-from taskqueue.shared.stores.workers import announce
+from firmq.gateway.app import create_app
+from firmq.shared.alerts.incident import MOST
+from firmq.shared.alerts.store import LOGGED, AlertStore, LoggedAlert
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.task_types import types_publish
+from firmq.shared.stores.workers import announce
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -42,7 +42,7 @@ def _serve(system: System, version: str) -> None:
 
 def _logged(system: System, title: str, resolved: bool = False) -> LoggedAlert:
     at = system.scripts.now_us()
-    return LoggedAlert(name="TaskQueueX", title=title, advice="Do it.", link="/queues", resolved=resolved, at=at)
+    return LoggedAlert(name="FirmqX", title=title, advice="Do it.", link="/queues", resolved=resolved, at=at)
 
 
 def test_everything_is_on_one_axis_as_sentences(http: FlaskClient, system: System) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.task import BatchPlace, Parent, TaskState, Unique
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.locks import NoLocks
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
-from taskqueue.worker.housekeeping.jobs.ttl import Ttl
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.task import BatchPlace, Parent, TaskState, Unique
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.locks import NoLocks
+from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.housekeeping.jobs.ttl import Ttl
 from tests.integration.dashboard.conftest import bury
 from tests.support.clock import FakeClock
 from tests.support.harness import System

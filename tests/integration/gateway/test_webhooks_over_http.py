@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from taskqueue.shared.domain.schedule import Schedule, task_for
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, Webhook
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskType
+from firmq.shared.domain.schedule import Schedule, task_for
+from firmq.shared.domain.task import WEBHOOK_TYPE, Webhook
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import TYPES, MakeGateway
 from tests.integration.gateway.driving import QUEUES, Gateway, problem
 from tests.support.keys import keys

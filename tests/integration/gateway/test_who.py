@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.submission.direct import _user_of
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.audit import Audit
+from firmq.shared.submission.direct import _user_of
 from tests.support.harness import System
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.harness import ROOT, free_port, running_system, wait_until
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.feeding import Feeder
-from taskqueue.shared.stores.unarchived import Unarchived
+from firmq.shared.history.database import Database
+from firmq.shared.history.feeding import Feeder
+from firmq.shared.stores.unarchived import Unarchived
 from tests.support.history import DATABASES, Contents, empty_history
 from tests.support.store import Store, store_on
 

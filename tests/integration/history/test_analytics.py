@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.dashboard.app import create_app as create_dashboard
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.gateway.app import create_app as create_gateway
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.history.analytics import RANGES, Report, Wanted, percentiles, read_report
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.reading import History
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores import maintenance
+from firmq.dashboard.app import create_app as create_dashboard
+from firmq.dashboard.auth.users import Users
+from firmq.gateway.app import create_app as create_gateway
+from firmq.shared.config.settings import Settings
+from firmq.shared.history.analytics import RANGES, Report, Wanted, percentiles, read_report
+from firmq.shared.history.database import Database
+from firmq.shared.history.reading import History
+from firmq.shared.redis.client import connect
+from firmq.shared.stores import maintenance
 from tests.integration.history.conftest import Archive
 
 

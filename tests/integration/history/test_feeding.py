@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import IncompatibleSchema
-from taskqueue.shared.history import tables
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.feeding import Feeder
-from taskqueue.shared.history.histogram import encode, of
-from taskqueue.shared.stores import maintenance, unarchived
-from taskqueue.shared.stores.dead_letters import purge, requeue
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import IncompatibleSchema
+from firmq.shared.history import tables
+from firmq.shared.history.database import Database
+from firmq.shared.history.feeding import Feeder
+from firmq.shared.history.histogram import encode, of
+from firmq.shared.stores import maintenance, unarchived
+from firmq.shared.stores.dead_letters import purge, requeue
 from tests.integration.history.conftest import Archive
 from tests.support.keys import keys
 
@@ -42,7 +42,7 @@ def test_each_way_of_ending_is_stored(archive: Archive) -> None:
 
 
 def test_a_task_that_is_cancelled_as_it_is_submitted_is_stored(archive: Archive) -> None:
-    from taskqueue.shared.domain.task import On, Parent
+    from firmq.shared.domain.task import On, Parent
 
     [parent] = archive.end("failed")
     [child] = archive.store.submit(parents=(Parent(task_id=parent, on=On.SUCCESS),))

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.dashboard.app import create_app as create_dashboard
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor.findings import Level
-from taskqueue.shared.doctor.system import check_history
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.unarchived import Feed, Unarchived
+from firmq.dashboard.app import create_app as create_dashboard
+from firmq.dashboard.auth.users import Users
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor.findings import Level
+from firmq.shared.doctor.system import check_history
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.unarchived import Feed, Unarchived
 from tests.integration.history.conftest import Archive
 from tests.support.store import Store
 

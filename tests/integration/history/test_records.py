@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.dashboard.app import create_app as create_dashboard
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.gateway.app import create_app as create_gateway
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.search import parse_data
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import HistoryUnavailable, TaskNotFound
-from taskqueue.shared.history import reading
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.reading import History, has_data
-from taskqueue.shared.history.records import LATEST, AllRecords
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import purge
-from taskqueue.shared.stores.tasks import Filter, filter_of
+from firmq.dashboard.app import create_app as create_dashboard
+from firmq.dashboard.auth.users import Users
+from firmq.gateway.app import create_app as create_gateway
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain import task_data
+from firmq.shared.domain.search import parse_data
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import HistoryUnavailable, TaskNotFound
+from firmq.shared.history import reading
+from firmq.shared.history.database import Database
+from firmq.shared.history.reading import History, has_data
+from firmq.shared.history.records import LATEST, AllRecords
+from firmq.shared.redis.client import connect
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import purge
+from firmq.shared.stores.tasks import Filter, filter_of
 from tests.integration.history.conftest import Archive
 from tests.support.data_fields import CASES
 from tests.support.keys import keys
@@ -283,6 +283,6 @@ def test_data_compares_in_the_history_as_in_redis(data: str, word: str, matches:
 
 def test_data_that_cannot_be_read_matches_nothing() -> None:
     wanted = Filter(data=parse_data("n:1"))
-    for stored in (b"", b"x", b'["taskqueue.rq.refuse",null,["noop",{"n"],{}]'):
+    for stored in (b"", b"x", b'["firmq.rq.refuse",null,["noop",{"n"],{}]'):
         assert not has_data("noop", {"data": stored}, wanted)
     assert not has_data("noop", {}, wanted)

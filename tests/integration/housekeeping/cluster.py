@@ -69,10 +69,10 @@ class Member:
     def leads(self) -> bool:
         ended = self.process.poll() if self.process else None
         assert ended in (None, 0, -signal.SIGKILL), f"{self.name} ended by itself ({ended})\n{self.system.logs()}"
-        return self.value("taskqueue_housekeeper_leader") == 1
+        return self.value("firmq_housekeeper_leader") == 1
 
 
-GAUGES = ("tasks_in_dlq_total", "taskqueue_pending_tasks", "taskqueue_oldest_pending_age_seconds", "taskqueue_tasks")
+GAUGES = ("tasks_in_dlq_total", "firmq_pending_tasks", "firmq_oldest_pending_age_seconds", "firmq_tasks")
 
 
 def shows_gauges(samples: Samples) -> bool:

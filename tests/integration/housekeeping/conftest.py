@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import RedisLocks
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import RedisLocks
 from tests.integration.housekeeping.cluster import Cluster
 from tests.support.clock import FakeClock
 from tests.support.harness import System, wait_until

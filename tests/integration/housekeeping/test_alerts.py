@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.alerts import rules
-from taskqueue.shared.alerts.store import AlertStore
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.schedule import Missed, Schedule
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.failure_groups import FailureGroups
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import lock_acquire
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.worker.housekeeping.jobs import outage
+from firmq.shared.alerts import rules
+from firmq.shared.alerts.store import AlertStore
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.schedule import Missed, Schedule
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.failure_groups import FailureGroups
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.locks import lock_acquire
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.worker.housekeeping.jobs import outage
 from tests.integration.housekeeping.cluster import Cluster
 from tests.support.harness import ROOT, System, running_system, wait_until
 from tests.support.keys import keys
@@ -255,44 +255,44 @@ LOCKS = {
 IDLE = {"HOUSEKEEPER_UNLOCK_INTERVAL": "1h", "HOUSEKEEPER_RECOVERY_TASKS": "0"}
 """Neither moves due tasks nor notices that their index was changed."""
 FAULTS = {
-    "TaskQueueDeadLettersGrowing": Fault("1 stubborn task has failed for good", dead_letters),
-    "TaskQueueVersionFails": Fault("Since 1.42 stubborn fails 100 % (0 % before), one new cause", bad_deploy),
-    "TaskQueueOldestTaskTooOld": Fault("The oldest task in normal has waited", old_task),
-    "TaskQueueNoWorkerForType": Fault("No live worker can run from-the-future", unknown_type),
-    "TaskQueueThrottledTooLong": Fault("throttled in normal, the oldest for", throttled),
-    "TaskQueueNoWorkerForQueue": Fault("No worker takes from low", no_worker_for_queue),
-    "TaskQueuePartMissing": Fault("No worker is alive", no_worker),
-    "TaskQueueWorkerSilent": Fault("is silent", silent_worker),
-    "TaskQueueWorkersLost": Fault("lost in the last 10 minutes", lost_worker),
-    "TaskQueueDueTasksNotMoved": Fault("Due tasks are", late_tasks, IDLE),
-    "TaskQueueScheduleMissed": Fault("Schedule tick missed", missed_schedule, {"HOUSEKEEPER_SCHEDULES_GRACE": "5s"}),
-    "TaskQueueScheduleFailing": Fault(
+    "FirmqDeadLettersGrowing": Fault("1 stubborn task has failed for good", dead_letters),
+    "FirmqVersionFails": Fault("Since 1.42 stubborn fails 100 % (0 % before), one new cause", bad_deploy),
+    "FirmqOldestTaskTooOld": Fault("The oldest task in normal has waited", old_task),
+    "FirmqNoWorkerForType": Fault("No live worker can run from-the-future", unknown_type),
+    "FirmqThrottledTooLong": Fault("throttled in normal, the oldest for", throttled),
+    "FirmqNoWorkerForQueue": Fault("No worker takes from low", no_worker_for_queue),
+    "FirmqPartMissing": Fault("No worker is alive", no_worker),
+    "FirmqWorkerSilent": Fault("is silent", silent_worker),
+    "FirmqWorkersLost": Fault("lost in the last 10 minutes", lost_worker),
+    "FirmqDueTasksNotMoved": Fault("Due tasks are", late_tasks, IDLE),
+    "FirmqScheduleMissed": Fault("Schedule tick missed", missed_schedule, {"HOUSEKEEPER_SCHEDULES_GRACE": "5s"}),
+    "FirmqScheduleFailing": Fault(
         "Schedule broken: its last", failing_schedule, {"ALERT_SCHEDULE_FAILURES": "2"}
     ),
-    "TaskQueueLocksLost": Fault("Lock metrics was lost", lost_lock, LOCKS),
-    "TaskQueueHousekeepingJobLate": Fault("Lock ttl has been held by hk-9", hanging_holder),
-    "TaskQueueRedisMemoryNearlyFull": Fault("submissions are rejected when it is full", little_memory),
-    "TaskQueueRedisMayEvict": Fault("maxmemory-policy is allkeys-lru", eviction),
-    "TaskQueueRedisNotDurable": Fault("there is no append-only file", no_append_only_file),
-    "TaskQueueHistoryLate": Fault("The history is", history_away, {"HISTORY_URL": "sqlite:///{folder}/missing/h.db"}),
-    "TaskQueueRedisReadOnly": Fault("Redis takes no writes", replica),
-    "TaskQueueQuarantinedKeys": Fault("key in Redis held a value of the wrong type", strange_key),
+    "FirmqLocksLost": Fault("Lock metrics was lost", lost_lock, LOCKS),
+    "FirmqHousekeepingJobLate": Fault("Lock ttl has been held by hk-9", hanging_holder),
+    "FirmqRedisMemoryNearlyFull": Fault("submissions are rejected when it is full", little_memory),
+    "FirmqRedisMayEvict": Fault("maxmemory-policy is allkeys-lru", eviction),
+    "FirmqRedisNotDurable": Fault("there is no append-only file", no_append_only_file),
+    "FirmqHistoryLate": Fault("The history is", history_away, {"HISTORY_URL": "sqlite:///{folder}/missing/h.db"}),
+    "FirmqRedisReadOnly": Fault("Redis takes no writes", replica),
+    "FirmqQuarantinedKeys": Fault("key in Redis held a value of the wrong type", strange_key),
 }  # fmt: skip
 
 
 ELSEWHERE = {
-    "TaskQueueQueuePaused": "chosen by a person: shown, not sent",
-    "TaskQueueRedisUnreachable": "test_an_outage_of_redis_is_told_by_the_leader_alone",
+    "FirmqQueuePaused": "chosen by a person: shown, not sent",
+    "FirmqRedisUnreachable": "test_an_outage_of_redis_is_told_by_the_leader_alone",
 }
 """Alerts without a fault in this table, and why."""
 
 
 def test_every_rule_has_its_fault() -> None:
     texts = "".join(Path(str(module.__file__)).read_text() for module in (rules, outage))
-    named = set(re.findall(r'"(TaskQueue\w+)"', texts))
+    named = set(re.findall(r'"(Firmq\w+)"', texts))
     assert named == FAULTS.keys() | ELSEWHERE.keys()
     section = (ROOT / "docs/operate/alerts.md").read_text()
-    assert named == set(re.findall(r"\[(TaskQueue\w+)\]", section)) | {"TaskQueueQueuePaused"}
+    assert named == set(re.findall(r"\[(Firmq\w+)\]", section)) | {"FirmqQueuePaused"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -345,7 +345,7 @@ def test_a_message_has_the_cause_the_page_and_the_runbook(site: tuple[System, To
     assert "KeyError: 'no such thing'" in chat
     assert f"<https://queue.example.com/dead-letters/{group}|Dashboard>" in chat
     assert f"Dashboard: https://queue.example.com/dead-letters/{group}\n" in text
-    assert "Runbook: docs/operate/runbook.md#taskqueuedeadlettersgrowing" in text
+    assert "Runbook: docs/operate/runbook.md#firmqdeadlettersgrowing" in text
     assert mail["To"] == "ops@example.com, night@example.com"
     assert said.mail.recipients[-1] == ["ops@example.com", "night@example.com"]
 
@@ -364,10 +364,10 @@ def test_every_message_has_level_cause_page_and_runbook(redis_client: Redis, red
             for title, cause_line in zip(lines[::2], lines[1::2], strict=True):
                 assert re.fullmatch(r":(red_circle|warning): \*.+\*", title), text
                 page = r"<https://queue\.example\.com/[\w/-]*\|Dashboard>"
-                assert re.fullmatch(rf".+ \({page}, runbook: docs/operate/runbook\.md#taskqueue\w+\)", cause_line), text
+                assert re.fullmatch(rf".+ \({page}, runbook: docs/operate/runbook\.md#firmq\w+\)", cause_line), text
         for text in said.mail.texts():
             titles = re.findall(
-                r"^(?:DANGER|WARNING): .+\n.+\nDashboard: https://.+\nRunbook: .+#taskqueue\w+$", text, re.MULTILINE
+                r"^(?:DANGER|WARNING): .+\n.+\nDashboard: https://.+\nRunbook: .+#firmq\w+$", text, re.MULTILINE
             )
             assert len(titles) == len(re.findall(r"^(?:DANGER|WARNING): ", text, re.MULTILINE))
 
@@ -411,7 +411,7 @@ def test_a_channel_that_is_down_gets_everything_later_in_order(site: tuple[Syste
     ids = [headers["webhook-id"] for headers, _ in said.webhook.got]
     assert ids[0] == ids[1] != ids[2]
     assert [each["Subject"] for each in said.mail.emails] == [
-        "[taskqueue] No worker is alive", "[taskqueue] Resolved: No worker is alive"
+        "[firmq] No worker is alive", "[firmq] Resolved: No worker is alive"
     ]  # fmt: skip
     assert said.webhook.url.rpartition(":")[2] not in system.logs()
 
@@ -421,7 +421,7 @@ def test_a_leader_killed_while_it_tells_is_followed_by_one_that_tells_the_rest(
     point: str, redis_client: Redis, redis_url: str, tmp_path: Path
 ) -> None:
     with told(redis_client, redis_url, tmp_path, ALERT_EMAIL_TO="", SMTP_URL="") as (system, said):
-        system.environment["TASKQUEUE_STOP_POINT"] = f"{point}:2:kill:{tmp_path / 'flag'}"
+        system.environment["FIRMQ_STOP_POINT"] = f"{point}:2:kill:{tmp_path / 'flag'}"
         first = system.start_housekeeper()
         wait_until(lambda: said.webhook.got, "the absence of workers is told")
         system.start_worker()

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.tasks import Filter
 from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 

@@ -16,20 +16,20 @@ from functools import partial
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.schedule import Missed, Schedule
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.locks import LockAdmin
-from taskqueue.shared.stores.schedules import ScheduleStore
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.schedule import Missed, Schedule
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores.locks import LockAdmin
+from firmq.shared.stores.schedules import ScheduleStore
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
 from tests.support.figures import judge_since
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
-STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")
+STOPPED = ("firmq_lock_refused_writes_total", "firmq_lock_lost_total", "firmq_lock_stops_total")
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ExecutorMonitor:
     def look(self) -> None:
         seen = {member.name: member.scrape(0.2) for member in self.cluster.members if not member.frozen}
         self.scrapes += 1
-        leaders = sum(samples.get(("taskqueue_housekeeper_leader", ()), 0) for samples in seen.values())
+        leaders = sum(samples.get(("firmq_housekeeper_leader", ()), 0) for samples in seen.values())
         self.leaders[int(leaders)] += 1
         self.gauges[sum(map(shows_gauges, seen.values()))] += 1
         now = time.monotonic()
@@ -132,7 +132,7 @@ def test_a_leader_that_is_frozen_or_killed_is_replaced_by_one_of_many(system: Sy
     try:
         for turn in range(times):
             leader = wait_until(cluster.leader, "one leads", 60)
-            terms.append(leader.value("taskqueue_housekeeper_leader_term"))
+            terms.append(leader.value("firmq_housekeeper_leader_term"))
             began = time.monotonic()
             undo = (freeze, kill_and_restart)[turn % 2](leader)
             wait_until(partial(_another_leads, watch, leader), "another leads", 60)
@@ -224,7 +224,7 @@ def test_a_holder_that_was_unlocked_in_the_middle_is_refused_and_counted(system:
         LockAdmin(system.scripts).force("unlock", lock.token, "a test", "to see it refused")
         distance(cluster, 0.03)
         wait_until(
-            lambda: sum(each.value("taskqueue_lock_refused_writes_total", lock="unlock") for each in cluster.members),
+            lambda: sum(each.value("firmq_lock_refused_writes_total", lock="unlock") for each in cluster.members),
             "its next write is refused",
         )
         assert moved(system) == sorted(ids)
@@ -258,9 +258,7 @@ def test_a_holder_that_comes_back_late_stops_and_is_counted(system: System, how:
         undo = freeze(leader) if how == "frozen" else cut_off(leader)
         wait_until(other.leads, "the other leads")
         undo()
-        wait_until(
-            lambda: leader.value("taskqueue_lock_acquisitions_total", lock="metrics", result="busy") > 0, "it asks"
-        )
+        wait_until(lambda: leader.value("firmq_lock_acquisitions_total", lock="metrics", result="busy") > 0, "it asks")
         assert not leader.leads()
         assert other.leads()
     finally:

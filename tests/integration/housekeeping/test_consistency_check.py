@@ -9,17 +9,17 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.lock import FencingToken, Lock
-from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.locks import HeldLock, NoLocks
-from taskqueue.shared.stores.queue_register import QueueRegister
-from taskqueue.shared.stores.queues import Queues, cancel
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.worker.housekeeping.jobs.recovery import Recovery
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.lock import FencingToken, Lock
+from firmq.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.locks import HeldLock, NoLocks
+from firmq.shared.stores.queue_register import QueueRegister
+from firmq.shared.stores.queues import Queues, cancel
+from firmq.shared.stores.tasks import Records
+from firmq.worker.housekeeping.jobs.recovery import Recovery
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.keys import keys
 
@@ -89,7 +89,7 @@ def test_an_index_deleted_by_hand_is_rebuilt(machine: Machine, delete: str) -> N
     cancel(machine.scripts, submit(machine)[0], "unwanted")
     before = {
         key: set(machine.redis.zrange(key, 0, -1))
-        for key in map(text, machine.redis.keys(f"{keys.prefix}taskqueue:*"))
+        for key in map(text, machine.redis.keys(f"{keys.prefix}firmq:*"))
         if machine.redis.type(key) == b"zset"
     }
     machine.redis.delete(delete)

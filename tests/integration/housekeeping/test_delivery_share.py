@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.http_task import HTTP_TYPE
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
-from taskqueue.shared.redis.scripts import Argument, Scripts
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
-from taskqueue.worker.housekeeping.delivery_share import EVERY, DeliveryShare
+from firmq.shared.domain.http_task import HTTP_TYPE
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import WEBHOOK_TYPE, NewTask, new_task_id
+from firmq.shared.redis.scripts import Argument, Scripts
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.worker.housekeeping.delivery_share import EVERY, DeliveryShare
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.keys import keys
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared import failpoints
-from taskqueue.shared.domain.task import TaskState, new_task_id
-from taskqueue.shared.stores import unarchived
+from firmq.shared import failpoints
+from firmq.shared.domain.task import TaskState, new_task_id
+from firmq.shared.stores import unarchived
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.history import DATABASES, Contents, empty_history
@@ -122,14 +122,14 @@ def test_while_the_database_is_away_tasks_run_and_ends_wait(system: System, tmp_
     system.start_worker()
     task = system.submit("noop")
     done = system.ended(task).summary.state
-    wait_until(lambda: scrape(port).get(("taskqueue_history_failures_total", ())), "failures are counted")
+    wait_until(lambda: scrape(port).get(("firmq_history_failures_total", ())), "failures are counted")
 
     def waits_in_vain() -> bool:
         feed = unarchived.feed(system.redis, keys, system.scripts.now_us())
         return feed is not None and feed.waiting == 1 and "database of the history cannot be used" in feed.error
 
     wait_until(waits_in_vain, "the error is shown")
-    wait_until(lambda: scrape(port).get(("taskqueue_history_waiting", ())) == 1, "the leader shows it")
+    wait_until(lambda: scrape(port).get(("firmq_history_waiting", ())) == 1, "the leader shows it")
     folder.mkdir()
     wait_until(lambda: all_stored(system), "the end is stored")
     assert Contents(url).ends() == [(task, done)]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import time
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.locks import LockAdmin
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.locks import LockAdmin
 from tests.integration.housekeeping.cluster import Cluster, shows_gauges
 from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
-STOPPED = ("taskqueue_lock_refused_writes_total", "taskqueue_lock_lost_total", "taskqueue_lock_stops_total")
-GAUGES = ("tasks_in_dlq_total", "taskqueue_pending_tasks", "taskqueue_oldest_pending_age_seconds", "taskqueue_tasks")
+STOPPED = ("firmq_lock_refused_writes_total", "firmq_lock_lost_total", "firmq_lock_stops_total")
+GAUGES = ("tasks_in_dlq_total", "firmq_pending_tasks", "firmq_oldest_pending_age_seconds", "firmq_tasks")
 
 
 def test_one_leads_and_shows_the_gauges_and_all_say_who_they_are(system: System, cluster: Cluster) -> None:
@@ -26,9 +26,9 @@ def test_one_leads_and_shows_the_gauges_and_all_say_who_they_are(system: System,
         wait_until(member.scrape, "it answers")
         samples = member.scrape()
         assert shows_gauges(samples) is (member is leader)
-        assert samples["taskqueue_housekeeper_leader", ()] == (member is leader)
-        assert ("taskqueue_housekeeper_info", (("instance_id", member.name),)) in samples
-    assert leader.value("taskqueue_housekeeper_leader_term") > 1_700_000_000_000
+        assert samples["firmq_housekeeper_leader", ()] == (member is leader)
+        assert ("firmq_housekeeper_info", (("instance_id", member.name),)) in samples
+    assert leader.value("firmq_housekeeper_leader_term") > 1_700_000_000_000
     logs = system.logs()
     assert f"Instance {leader.name} elected as metrics leader" in logs
     assert "Acquired distributed lock timeout by instance hk-" in logs
@@ -38,7 +38,7 @@ def test_one_leads_and_shows_the_gauges_and_all_say_who_they_are(system: System,
 
 def test_together_they_keep_to_the_interval_of_a_job(cluster: Cluster) -> None:
     def runs() -> float:
-        return sum(member.value("taskqueue_housekeeping_runs_total", name="timeout") for member in cluster.members)
+        return sum(member.value("firmq_housekeeping_runs_total", name="timeout") for member in cluster.members)
 
     before, began = runs(), time.monotonic()
     wait_until(lambda: time.monotonic() - began > 3, "three seconds passed")

@@ -11,29 +11,29 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock, Taken
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.errors import LockLost
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
-from taskqueue.shared.stores.maintenance import Pruned
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.workers import WorkerInfo, Workers
-from taskqueue.worker.housekeeping.jobs import max_elements, ttl
-from taskqueue.worker.housekeeping.jobs.max_elements import MaxElements
-from taskqueue.worker.housekeeping.jobs.ttl import Ttl
-from taskqueue.worker.housekeeping.jobs.unlock import Unlock
-from taskqueue.worker.housekeeping.lateness import Lateness
-from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
-from taskqueue.worker.housekeeping.locking import Leadership, RoundByRound
-from taskqueue.worker.housekeeping.metrics import Metrics, SystemGauges
-from taskqueue.worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
-from taskqueue.worker.housekeeping.runner import Housekeeper
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock, Taken
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.errors import LockLost
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import FreeLock, Locks, NoLocks, RedisLocks
+from firmq.shared.stores.maintenance import Pruned
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.worker.housekeeping.jobs import max_elements, ttl
+from firmq.worker.housekeeping.jobs.max_elements import MaxElements
+from firmq.worker.housekeeping.jobs.ttl import Ttl
+from firmq.worker.housekeeping.jobs.unlock import Unlock
+from firmq.worker.housekeeping.lateness import Lateness
+from firmq.worker.housekeeping.lock_metrics import LockMetrics
+from firmq.worker.housekeeping.locking import Leadership, RoundByRound
+from firmq.worker.housekeeping.metrics import Metrics, SystemGauges
+from firmq.worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
+from firmq.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import WEIGHTS, wait_until
@@ -323,14 +323,14 @@ def test_gauges_are_the_leaders_alone(
     machine: Machine, gauges: tuple[SystemGauges, Leadership, Metrics, RedisLocks]
 ) -> None:
     view, leadership, job, _ = gauges
-    assert "taskqueue_tasks" not in shown(view)
-    assert shown(view)["taskqueue_housekeeper_leader"] == 0
+    assert "firmq_tasks" not in shown(view)
+    assert shown(view)["firmq_housekeeper_leader"] == 0
     lead(leadership, job)
-    assert shown(view)["taskqueue_housekeeper_leader"] == 1
-    assert "taskqueue_tasks" in shown(view)
+    assert shown(view)["firmq_housekeeper_leader"] == 1
+    assert "firmq_tasks" in shown(view)
     machine.redis.delete(keys.lock("metrics"))
-    assert "taskqueue_tasks" not in shown(view)
-    assert shown(view)["taskqueue_housekeeper_leader"] == 0
+    assert "firmq_tasks" not in shown(view)
+    assert shown(view)["firmq_housekeeper_leader"] == 0
 
 
 def test_the_leader_shows_who_serves_each_queue_and_what_is_paused(
@@ -344,9 +344,9 @@ def test_the_leader_shows_who_serves_each_queue_and_what_is_paused(
     lead(leadership, job)
     samples = [sample for family in view.collect() for sample in family.samples]
     by_queue = {(each.name, each.labels.get("priority")): each.value for each in samples}
-    workers = {name: by_queue["taskqueue_queue_workers", name] for name in WEIGHTS}
+    workers = {name: by_queue["firmq_queue_workers", name] for name in WEIGHTS}
     assert workers == {"critical": 0, "high": 2, "normal": 0, "low": 1}
-    assert [name for name in WEIGHTS if by_queue["taskqueue_queue_paused", name]] == ["low"]
+    assert [name for name in WEIGHTS if by_queue["firmq_queue_paused", name]] == ["low"]
 
 
 def test_the_leader_shows_what_is_overdue(
@@ -358,9 +358,9 @@ def test_the_leader_shows_what_is_overdue(
     claim(machine)
     machine.advance(15)
     lead(leadership, job)
-    assert shown(view)["taskqueue_task_overdue_seconds"] == pytest.approx(14, abs=0.5)
-    assert shown(view)["taskqueue_lease_overdue_seconds"] == pytest.approx(6, abs=0.5)
-    assert shown(view)["taskqueue_schedule_overdue_seconds"] == 0
+    assert shown(view)["firmq_task_overdue_seconds"] == pytest.approx(14, abs=0.5)
+    assert shown(view)["firmq_lease_overdue_seconds"] == pytest.approx(6, abs=0.5)
+    assert shown(view)["firmq_schedule_overdue_seconds"] == 0
 
 
 def test_the_leader_shows_how_long_a_tenant_has_had_no_turn(
@@ -371,17 +371,17 @@ def test_the_leader_shows_how_long_a_tenant_has_had_no_turn(
     machine.advance(15)
     submit(machine, fair_key="bob")
     lead(leadership, job)
-    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
+    assert shown_of(view, "firmq_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
     claim(machine, 1)
     lead(leadership, job)
-    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {}
+    assert shown_of(view, "firmq_tenant_turn_age_seconds") == {}
     machine.advance(15)
     submit(machine, score=1.0)
     lead(leadership, job)
-    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
+    assert shown_of(view, "firmq_tenant_turn_age_seconds") == {"normal": pytest.approx(15, abs=0.1)}
     Queues(machine.scripts, WEIGHTS).pause("normal", "a test")
     lead(leadership, job)
-    assert shown_of(view, "taskqueue_tenant_turn_age_seconds") == {}
+    assert shown_of(view, "firmq_tenant_turn_age_seconds") == {}
 
 
 def test_the_leader_shows_how_redis_is_set_up(
@@ -395,10 +395,10 @@ def test_the_leader_shows_how_redis_is_set_up(
     finally:
         machine.redis.config_set("maxmemory", 0)
         machine.redis.config_set("maxmemory-policy", "noeviction")
-    assert shown(view)["taskqueue_redis_max_memory_bytes"] == 512 << 20
-    assert 1 << 16 < shown(view)["taskqueue_redis_used_memory_bytes"] < 512 << 20
+    assert shown(view)["firmq_redis_max_memory_bytes"] == 512 << 20
+    assert 1 << 16 < shown(view)["firmq_redis_used_memory_bytes"] < 512 << 20
     samples = [sample for family in view.collect() for sample in family.samples]
-    assert [each.labels for each in samples if each.name == "taskqueue_redis_eviction_policy"] == [
+    assert [each.labels for each in samples if each.name == "firmq_redis_eviction_policy"] == [
         {"policy": "volatile-lru"}
     ]
 
@@ -412,8 +412,8 @@ def test_a_redis_that_does_not_say_how_it_is_leaves_the_other_gauges(
     view, leadership, job, _ = gauges
     monkeypatch.setattr("redis.Redis.info", refuses)
     lead(leadership, job)
-    assert "taskqueue_tasks" in shown(view)
-    assert "taskqueue_redis_used_memory_bytes" not in shown(view)
+    assert "firmq_tasks" in shown(view)
+    assert "firmq_redis_used_memory_bytes" not in shown(view)
 
 
 def test_a_frozen_leader_shows_nothing_when_it_wakes(
@@ -422,7 +422,7 @@ def test_a_frozen_leader_shows_nothing_when_it_wakes(
     view, leadership, job, _ = gauges
     lead(leadership, job)
     machine.advance(61)
-    assert "taskqueue_tasks" not in shown(view)
+    assert "firmq_tasks" not in shown(view)
 
 
 def test_gauges_that_are_too_old_disappear(
@@ -432,8 +432,8 @@ def test_gauges_that_are_too_old_disappear(
     lead(leadership, job)
     assert job.measured is not None
     view.monotonic = lambda: job.measured.at + 6.1 if job.measured else 0.0
-    assert shown(view)["taskqueue_housekeeper_leader"] == 1
-    assert "taskqueue_tasks" not in shown(view)
+    assert shown(view)["firmq_housekeeper_leader"] == 1
+    assert "firmq_tasks" not in shown(view)
 
 
 def test_a_leader_without_redis_leads_for_as_long_as_it_may_trust_its_lock(
@@ -448,9 +448,9 @@ def test_a_leader_without_redis_leads_for_as_long_as_it_may_trust_its_lock(
     lead(leadership, job)
     locks.scripts = Away(machine.redis)
     machine.advance(47)
-    assert shown(view)["taskqueue_housekeeper_leader"] == 1
+    assert shown(view)["firmq_housekeeper_leader"] == 1
     machine.advance(2)
-    assert shown(view)["taskqueue_housekeeper_leader"] == 0
+    assert shown(view)["firmq_housekeeper_leader"] == 0
 
 
 def test_jobs_live_through_data_of_another_version_and_go_on_when_it_is_gone(machine: Machine) -> None:

@@ -14,14 +14,14 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock, OnError
-from taskqueue.shared.errors import LockChanged, LockLost, StepRefused
-from taskqueue.shared.redis.client import text_or_number
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.locks import (
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock, OnError
+from firmq.shared.errors import LockChanged, LockLost, StepRefused
+from firmq.shared.redis.client import text_or_number
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.locks import (
     LEADER,
     LOCK_NAMES,
     FreeLock,
@@ -31,11 +31,11 @@ from taskqueue.shared.stores.locks import (
     RedisLocks,
     lock_acquire,
 )
-from taskqueue.shared.stores.presence import RELAY, Presence
-from taskqueue.shared.stores.schedules import schedule_fire
-from taskqueue.shared.stores.unarchived import Unarchived
-from taskqueue.worker.housekeeping.locking import Leadership
-from taskqueue.worker.housekeeping.main import build, forget_history, lock_of
+from firmq.shared.stores.presence import RELAY, Presence
+from firmq.shared.stores.schedules import schedule_fire
+from firmq.shared.stores.unarchived import Unarchived
+from firmq.worker.housekeeping.locking import Leadership
+from firmq.worker.housekeeping.main import build, forget_history, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.clock import FakeClock
 from tests.support.harness import wait_until

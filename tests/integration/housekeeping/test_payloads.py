@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared import failpoints
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.task import NewTask, TaskState
-from taskqueue.shared.history.database import Database
-from taskqueue.shared.history.feeding import Feeder
-from taskqueue.shared.history.reading import History
-from taskqueue.shared.stores import maintenance, payloads
-from taskqueue.shared.stores.dead_letters import purge
-from taskqueue.shared.stores.locks import FreeLock
-from taskqueue.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from taskqueue.shared.stores.unarchived import Unarchived
-from taskqueue.worker.housekeeping.jobs import payloads as job
+from firmq.shared import failpoints
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.task import NewTask, TaskState
+from firmq.shared.history.database import Database
+from firmq.shared.history.feeding import Feeder
+from firmq.shared.history.reading import History
+from firmq.shared.stores import maintenance, payloads
+from firmq.shared.stores.dead_letters import purge
+from firmq.shared.stores.locks import FreeLock
+from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.stores.unarchived import Unarchived
+from firmq.worker.housekeeping.jobs import payloads as job
 from tests.support.harness import System, wait_until
 from tests.support.history import empty_history
 from tests.support.keys import keys

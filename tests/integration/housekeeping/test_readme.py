@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.schedule import read_declared
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.schedule import read_declared
 from tests.integration.housekeeping.cluster import Cluster
 from tests.support.harness import ROOT, WEIGHTS, System, free_port, wait_until
 

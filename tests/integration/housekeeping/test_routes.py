@@ -12,14 +12,14 @@ import pytest
 from flask.testing import FlaskClient
 from redis import Redis
 
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import RedisLocks
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Records
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import RedisLocks
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Records
 from tests.support.harness import WEIGHTS, wait_until
 from tests.support.keys import keys
 

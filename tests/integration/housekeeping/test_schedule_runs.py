@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.schedules import Fired, ScheduleStore
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.schedules import Fired, ScheduleStore
+from firmq.shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys

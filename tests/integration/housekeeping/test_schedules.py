@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.lock import FencingToken, Lock
-from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule, task_now
-from taskqueue.shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
-from taskqueue.shared.errors import ScheduleNotFound, StepRefused
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.stores.locks import NoLocks
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.schedules import Fired, ScheduleStore
-from taskqueue.shared.stores.tasks import Filter, Records
-from taskqueue.worker.housekeeping.jobs.schedules import Schedules
-from taskqueue.worker.housekeeping.lateness import Lateness
-from taskqueue.worker.housekeeping.lock_metrics import LockMetrics
-from taskqueue.worker.housekeeping.locking import RoundByRound
-from taskqueue.worker.housekeeping.runner import Housekeeper
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.lock import FencingToken, Lock
+from firmq.shared.domain.schedule import Missed, Overlap, Schedule, task_now
+from firmq.shared.domain.task import WEBHOOK_TYPE, TaskState, Webhook, new_task_id
+from firmq.shared.errors import ScheduleNotFound, StepRefused
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.stores.locks import NoLocks
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.schedules import Fired, ScheduleStore
+from firmq.shared.stores.tasks import Filter, Records
+from firmq.worker.housekeeping.jobs.schedules import Schedules
+from firmq.worker.housekeeping.lateness import Lateness
+from firmq.worker.housekeeping.lock_metrics import LockMetrics
+from firmq.worker.housekeeping.locking import RoundByRound
+from firmq.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
 from tests.support.keys import keys
 

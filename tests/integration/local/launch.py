@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from taskqueue.shared.http.bind import LOOPBACK, free_port
-from taskqueue.shared.local.supervisor import SUPERVISOR, Service, ServiceDidNotStart, ServiceLog, Supervisor, Timing
+from firmq.shared.http.bind import LOOPBACK, free_port
+from firmq.shared.local.supervisor import SUPERVISOR, Service, ServiceDidNotStart, ServiceLog, Supervisor, Timing
 from tests.integration.local.stand_in import PORT_VARIABLES
 
 TIMING = Timing(remind=0.1, first_restart=0.05, nudge=0.1, nudges=5)

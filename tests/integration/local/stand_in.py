@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import FrameType
 
-from taskqueue.shared.config.signals import RELOAD
+from firmq.shared.config.signals import RELOAD
 
 PORT_VARIABLES = {
     "gateway": "GATEWAY_PORT",

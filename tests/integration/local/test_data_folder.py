@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.local.data_folder import DataFolder
+from firmq.shared.errors import SettingsError
+from firmq.shared.local.data_folder import DataFolder
 
 AT_ONCE = 0.0
 

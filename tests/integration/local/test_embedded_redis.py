@@ -14,8 +14,8 @@ import psutil
 import pytest
 import redis
 
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.local.embedded_redis import (
+from firmq.shared.errors import SettingsError
+from firmq.shared.local.embedded_redis import (
     EmbeddedRedis,
     ServerBinary,
     ServerDidNotStart,
@@ -135,9 +135,7 @@ def test_a_server_that_would_start_empty_is_refused(tmp_path: Path) -> None:
 
 def test_a_port_taken_meanwhile_is_replaced(tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ports = iter([taken_port])
-    monkeypatch.setattr(
-        "taskqueue.shared.local.embedded_redis.free_port", lambda host: next(ports, None) or free_port()
-    )
+    monkeypatch.setattr("firmq.shared.local.embedded_redis.free_port", lambda host: next(ports, None) or free_port())
     with EmbeddedRedis(data_dir=tmp_path) as server:
         assert server.running
         assert server.port != taken_port
@@ -213,7 +211,7 @@ def test_ctrl_c_at_the_terminal_does_not_reach_the_server(server: EmbeddedRedis)
 def test_server_does_not_outlive_a_launcher_that_is_killed(tmp_path: Path) -> None:
     script = (
         "import pathlib, signal, sys\n"
-        "from taskqueue.shared.local.embedded_redis import EmbeddedRedis\n"
+        "from firmq.shared.local.embedded_redis import EmbeddedRedis\n"
         "with EmbeddedRedis(data_dir=pathlib.Path(sys.argv[1])) as server:\n"
         "    print('pid', server.pid, flush=True)\n"
         "    signal.pause()\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.local.dev import Part, check_format, check_ports, reach
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.errors import SettingsError
+from firmq.shared.local.dev import Part, check_format, check_ports, reach
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.figures import judge_since
 from tests.support.harness import free_port
 

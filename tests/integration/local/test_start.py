@@ -1,4 +1,4 @@
-"""`taskqueue dev` from its first check to the last write of Redis, with stand-ins for the services."""
+"""`firmq dev` from its first check to the last write of Redis, with stand-ins for the services."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import psutil
 import pytest
 import redis
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis import schema_version
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.local.watching import ROOT, Program, eventually, is_gone, redis_answers
 from tests.support.keys import keys
 
@@ -31,9 +31,9 @@ IRRELEVANT = ("REDIS_URL", "REDIS_HOST", "REDIS_PASSWORD", "REDIS_SERVER_BINARY"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder to start in, whose services stand in for ours; Python looks here first."""
-    package = tmp_path / "taskqueue"
+    package = tmp_path / "firmq"
     package.mkdir()
-    (package / "__init__.py").symlink_to(ROOT / "taskqueue" / "__init__.py")
+    (package / "__init__.py").symlink_to(ROOT / "firmq" / "__init__.py")
     (package / "__main__.py").write_text(
         "import sys\nfrom tests.integration.local.stand_in import main\nmain(sys.argv[1])\n"
     )
@@ -49,7 +49,7 @@ def start(folder: Path) -> Iterator[Start]:
 
         def start(**env: str) -> Program:
             own = {"PYTHONPATH": f"{folder}:{ROOT}", "JOURNAL": str(folder / "journal"), **ANY_PORT}
-            argv = [sys.executable, "-m", "taskqueue.shared.local.dev"]
+            argv = [sys.executable, "-m", "firmq.shared.local.dev"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
         yield start
@@ -77,9 +77,9 @@ def server_of(program: Program) -> psutil.Process:
             "module shop.tusks cannot be imported: no module named 'shop' in {folder} or elsewhere on Python's path",
         ),
         (
-            "taskqueue.tusks",
+            "firmq.tusks",
             (
-                "module taskqueue.tusks cannot be imported: no module named 'taskqueue.tusks' in {folder} "
+                "module firmq.tusks cannot be imported: no module named 'firmq.tusks' in {folder} "
                 "or elsewhere on Python's path"
             ),
         ),
@@ -189,7 +189,7 @@ def test_services_get_the_address_of_redis_by_environment_alone(start: Start, fo
         environment = service.environ()
         assert environment["REDIS_URL"] == url
         assert environment["BIND_HOST"] == "127.0.0.1"
-        assert environment["TASKQUEUE_URL"] == f"http://127.0.0.1:{environment['GATEWAY_PORT']}"
+        assert environment["FIRMQ_URL"] == f"http://127.0.0.1:{environment['GATEWAY_PORT']}"
         assert "REDIS_PASSWORD" not in environment
         assert url not in " ".join(service.cmdline())
 
@@ -252,7 +252,7 @@ def test_unreachable_redis_is_one_line(start: Start) -> None:
 def test_several_servers_are_for_parts_that_are_started_one_by_one(start: Start) -> None:
     program = start(REDIS_PARTITIONS="redis://a,redis://b")
     assert program.await_end() == 2
-    assert program.output.startswith("taskqueue dev runs on one Redis: unset REDIS_PARTITIONS")
+    assert program.output.startswith("firmq dev runs on one Redis: unset REDIS_PARTITIONS")
 
 
 def test_mistakes_in_the_settings_end_with_status_2(start: Start) -> None:

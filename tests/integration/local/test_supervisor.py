@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from taskqueue.shared.local.supervisor import ServiceLog
+from firmq.shared.local.supervisor import ServiceLog
 from tests.integration.local.watching import Program, eventually, is_gone
 
 Start = Callable[..., Program]

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.domain.task import RQ_STATUS, WAITING, TaskState
+from firmq.shared.domain.task import RQ_STATUS, WAITING, TaskState
 from tests.integration.model.reference import Model, Task
 from tests.support.keys import keys
 
@@ -54,7 +54,7 @@ _PLACES: Mapping[S, Sequence[Callable[[str], str]]] = {
 """The indexes in which a task of a queue stands with its id: ours, then RQ's, who has a list for those pending."""
 _ASIDE = (keys.throttled, keys.rq_deferred)
 PASSING = re.compile(
-    re.escape(keys.prefix) + r"(taskqueue:(wakeup(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|parked-claims|"
+    re.escape(keys.prefix) + r"(firmq:(wakeup(:.+)?|claim:.+|throughput:\d+|control:.+|recovery|parked-claims|"
     r"parked-claim:.+|format)|rq:queues)"
 )
 """Keys that belong to no task: rings, what the last claim took, counts of a minute, orders to workers."""
@@ -225,7 +225,7 @@ def _check_causes(store: Store, model: Model) -> None:
 def _check_counts(store: Store, model: Model) -> None:
     counted: Counter[str] = Counter()
     for key, values in store.found.items():
-        if key.startswith(f"{keys.prefix}taskqueue:throughput:"):
+        if key.startswith(f"{keys.prefix}firmq:throughput:"):
             counted.update({name: int(value) for name, value in values.items()})
     assert counted == model.counts
     assert set(store.found.get(keys.DEFERRED_WORK, {})) == set(model.owed)

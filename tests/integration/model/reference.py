@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from taskqueue.shared.domain.task import TRANSITIONS, WAITING, On, OnParentFailure, TaskState
+from firmq.shared.domain.task import TRANSITIONS, WAITING, On, OnParentFailure, TaskState
 from tests.support.attempt_ends import ENDS
 
 S = TaskState

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from taskqueue.shared.domain.clock import MICROSECONDS, to_us
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.step import StepKind, encode_step
-from taskqueue.shared.domain.task import (
+from firmq.shared.domain.clock import MICROSECONDS, to_us
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.step import StepKind, encode_step
+from firmq.shared.domain.task import (
     WAITING,
     BatchPlace,
     Conflict,
@@ -35,12 +35,12 @@ from taskqueue.shared.domain.task import (
     TaskState,
     Unique,
 )
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
-from taskqueue.shared.stores.dead_letters import purge, requeue
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues, Submitted, cancel, run_now, submit_arguments
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
+from firmq.shared.stores.dead_letters import purge, requeue
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues, Submitted, cancel, run_now, submit_arguments
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS

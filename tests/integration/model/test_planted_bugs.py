@@ -17,7 +17,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.redis import linker, scripts
+from firmq.shared.redis import linker, scripts
 from tests.integration.model.test_life import Life, chosen
 from tests.support.planting import plant
 

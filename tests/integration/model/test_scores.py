@@ -15,12 +15,12 @@ from random import Random
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.tasks import Filter
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store, store_on
 
@@ -231,5 +231,5 @@ def test_claims_take_what_the_model_takes_whatever_happens(
         life.model.check(life.taken(20), 20, lists)
     life.taken(1)
     for left in ("throttled:*", "pending:*", "wait-queue*", "fair"):
-        assert redis_client.keys(f"{keys.prefix}taskqueue:{left}") == [], left
+        assert redis_client.keys(f"{keys.prefix}firmq:{left}") == [], left
     assert redis_client.keys(keys.rq_deferred("*")) == []

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.config.settings import load
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import SettingsError
 from tests.support.collector import Collector, LogLine, mute
 from tests.support.figures import judge_since
 from tests.support.harness import System, free_port, wait_until
@@ -32,7 +32,7 @@ def test_lines_of_handlers_and_of_parts_arrive_in_their_trace(system: System) ->
 
         wait_until(lambda: about(talking) and about(failing), "lines of both arrived")
         assert {line.trace for line in (*about(talking), *about(failing))} == {TRACE}
-        assert {line.service for line in collector.lines} == {"taskqueue-worker"}
+        assert {line.service for line in collector.lines} == {"firmq-worker"}
         [dead] = [line for line in about(failing) if line.text.startswith("dead letter")]
         assert (dead.level, dead.about["error_type"]) == ("ERROR", "KeyError")
         assert f'"task_id": "{failing}"' in system.logs()

@@ -42,8 +42,7 @@ def test_there_is_a_stream_for_each_part_and_not_for_each_process_or_task(system
         wait_until(lambda: len({line.instance for line in collector.lines}) >= 3, "of all processes")
         streams = {tuple(sorted((name, line.resource[name]) for name in labels())) for line in collector.lines}
         assert streams == {
-            (("service.name", f"taskqueue-{part}"), ("service.namespace", "taskqueue"))
-            for part in ("worker", "housekeeper")
+            (("service.name", f"firmq-{part}"), ("service.namespace", "firmq")) for part in ("worker", "housekeeper")
         }
     finally:
         collector.stop()

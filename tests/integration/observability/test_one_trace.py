@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.traceparent import attempt_span, dead_letter_span
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.traceparent import attempt_span, dead_letter_span
 from tests.support.collector import Collector, Span
 from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
@@ -83,7 +83,7 @@ def test_a_task_that_fails_twice_and_completes_is_one_trace(
     stored = [span for span in collector.spans if span.parent == send.id and span.kind == "client"]
 
     assert {span.trace for span in (*attempts, *waits, send, request)} == {TRACE}
-    assert (request.parent, request.kind, request.service) == (CALLER, "server", "taskqueue-gateway")
+    assert (request.parent, request.kind, request.service) == (CALLER, "server", "firmq-gateway")
     assert (send.parent, send.kind) == (request.id, "producer")
     assert {span.parent for span in (*attempts, *waits)} == {send.id}
     assert [span.id for span in attempts] == [attempt_id(task_id, number) for number in (1, 2, 3)]
@@ -93,31 +93,31 @@ def test_a_task_that_fails_twice_and_completes_is_one_trace(
         ((TRACE, attempts[1].id, "previous attempt"),),
     ]
     assert [span.name for span in stored][:1] == ["EVALSHA"], "what it asked of Redis is under it"
-    assert [span.about["taskqueue.task.outcome"] for span in attempts] == ["failed", "failed", "completed"]
+    assert [span.about["firmq.task.outcome"] for span in attempts] == ["failed", "failed", "completed"]
     assert [span.about.get("error.type") for span in attempts] == ["ConnectionError", "ConnectionError", None]
     assert attempts[0].error == "ConnectionError: run 1 fails"
     assert attempts[0].events[0][1]["exception.message"] == "run 1 fails"
     for number, (wait, attempt) in enumerate(zip(waits, attempts, strict=True), 1):
         assert wait.end == attempt.start, "the wait ends when the attempt begins"
-        assert (wait.kind, attempt.kind, attempt.service) == ("internal", "consumer", "taskqueue-worker")
+        assert (wait.kind, attempt.kind, attempt.service) == ("internal", "consumer", "firmq-worker")
         expected = {
-            "messaging.system": "taskqueue",
+            "messaging.system": "firmq",
             "messaging.operation.name": "process",
             "messaging.operation.type": "process",
             "messaging.destination.name": "normal",
             "messaging.message.id": task_id,
             "messaging.client.id": attempt.instance,
-            "taskqueue.task.type": "flaky",
-            "taskqueue.task.attempt": number,
+            "firmq.task.type": "flaky",
+            "firmq.task.attempt": number,
         }
         assert expected.items() <= attempt.about.items()
     assert send.about == {
-        "messaging.system": "taskqueue",
+        "messaging.system": "firmq",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": "normal",
         "messaging.message.id": task_id,
-        "taskqueue.task.type": "flaky",
+        "firmq.task.type": "flaky",
     }
     assert [attempt.trace_id for attempt in system.records.get(task_id).attempts] == [TRACE] * 3
 
@@ -138,8 +138,8 @@ def test_an_attempt_whose_worker_was_killed_is_told_by_the_housekeeper(
     assert system.ended(task_id).summary.state is TaskState.COMPLETED
     lost, done = collector.wait_for("process note", 2)
     assert {lost.trace, done.trace} == {TRACE}
-    assert (lost.service, done.service) == ("taskqueue-housekeeper", "taskqueue-worker")
-    assert (lost.about["taskqueue.task.outcome"], lost.about["error.type"]) == ("lost", "LeaseLost")
+    assert (lost.service, done.service) == ("firmq-housekeeper", "firmq-worker")
+    assert (lost.about["firmq.task.outcome"], lost.about["error.type"]) == ("lost", "LeaseLost")
     assert lost.parent == done.parent == the_one(collector.wait_for("send note")).id
     assert (lost.id, done.id) == (attempt_id(task_id, 1), attempt_id(task_id, 2))
     assert done.links == ((TRACE, lost.id, "previous attempt"),)
@@ -205,7 +205,7 @@ def test_a_crash_of_an_executor_is_an_attempt_like_others(
     task_id = submit(http, "crash", {"how": "segfault"})
     assert system.ended(task_id).summary.state is TaskState.FAILED
     first, second = collector.wait_for("process crash", 2)
-    assert [span.about["taskqueue.task.outcome"] for span in (first, second)] == ["crashed", "crashed"]
+    assert [span.about["firmq.task.outcome"] for span in (first, second)] == ["crashed", "crashed"]
     assert [span.id for span in (first, second)] == [attempt_id(task_id, 1), attempt_id(task_id, 2)]
     assert the_one(collector.wait_for("dead-letter crash")).parent == second.id
     assert [attempt.trace_id for attempt in system.records.get(task_id).attempts] == [TRACE, TRACE]
@@ -238,7 +238,7 @@ def test_calls_and_commands_of_a_handler_are_under_its_attempt_and_carry_the_tra
     system.start_worker()
     on_reply: list[str | None] = []
     with _listener(on_reply) as address:
-        own = {"redis_url": system.url.partition("?")[0], "key": f"{keys.prefix}taskqueue:calls"}
+        own = {"redis_url": system.url.partition("?")[0], "key": f"{keys.prefix}firmq:calls"}
         task_id = submit(http, "calls", {"url": f"{address}/prices?key=secret", **own})
         system.ended(task_id)
         attempt = the_one(collector.wait_for("process calls"))
@@ -312,13 +312,13 @@ def test_a_schedule_begins_a_trace_and_housekeeping_tells_what_it_did(
     wait_until(lambda: "noop" in http.get("/types").text, "the type is known")
     assert http.put("/schedules/often", json={"type": "noop", "interval": 1}).status_code in (200, 201)
     fired = collector.wait_for("send noop")[0]
-    assert (fired.service, fired.parent, fired.kind) == ("taskqueue-housekeeper", "", "producer")
-    assert fired.about["taskqueue.schedule.name"] == "often"
-    assert fired.about["taskqueue.schedule.outcome"] == "fired"
+    assert (fired.service, fired.parent, fired.kind) == ("firmq-housekeeper", "", "producer")
+    assert fired.about["firmq.schedule.name"] == "often"
+    assert fired.about["firmq.schedule.outcome"] == "fired"
     runs = wait_until(lambda: [each for each in collector.named("process noop") if each.trace == fired.trace], "it ran")
     assert [each.parent for each in runs] == [fired.id]
     round_ = collector.wait_for("housekeeping schedules")[0]
-    assert round_.about["taskqueue.housekeeping.items"] >= 1
+    assert round_.about["firmq.housekeeping.items"] >= 1
     assert round_.instance == "hk-1"
 
 

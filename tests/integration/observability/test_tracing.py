@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from taskqueue.shared.config import collector as destinations
-from taskqueue.shared.config.collector import Destination, announce, destination_of
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.traceparent import Subject, is_sampled
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.observability.tracing import Tracing
+from firmq.shared.config import collector as destinations
+from firmq.shared.config.collector import Destination, announce, destination_of
+from firmq.shared.config.settings import load
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.traceparent import Subject, is_sampled
+from firmq.shared.errors import SettingsError
+from firmq.shared.observability.tracing import Tracing
 from tests.support.collector import Collector, mute
 from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
@@ -194,7 +194,7 @@ def test_grpc_that_is_not_installed_is_one_line_with_what_to_do(monkeypatch: pyt
     monkeypatch.setattr(destinations, "find_spec", lambda name: None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(
-        SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install 'taskqueue\[grpc\]'.*$"
+        SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install 'firmq\[grpc\]'.*$"
     ):
         destination_of(load({"JAEGER_HOST": "jaeger"}))
 

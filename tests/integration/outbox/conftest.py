@@ -9,10 +9,10 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine
 
-from taskqueue.outbox.relay import Relay
-from taskqueue.outbox.senders import DirectSender
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.outbox.relay import Relay
+from firmq.outbox.senders import DirectSender
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.outbox import DATABASES, MYSQL, empty_database
 from tests.support.postgresql import PostgreSQL
 

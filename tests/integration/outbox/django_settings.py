@@ -3,8 +3,8 @@
 import os
 
 SECRET_KEY = "of a test"
-INSTALLED_APPS = ["taskqueue.django.outbox"]
-TASKS = {"default": {"BACKEND": "taskqueue.django.TaskQueueBackend"}}
+INSTALLED_APPS = ["firmq.django.outbox"]
+TASKS = {"default": {"BACKEND": "firmq.django.FirmqBackend"}}
 USE_TZ = os.environ.get("SHOP_USE_TZ", "1") == "1"
 TIME_ZONE = "Europe/Vienna"
 DATABASES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue import task
+from firmq import task
 
 
 @task("outbox-invoice")

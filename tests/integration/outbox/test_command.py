@@ -1,4 +1,4 @@
-"""`taskqueue outbox`: the relay as a process, and what it does for operators."""
+"""`firmq outbox`: the relay as a process, and what it does for operators."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from redis import Redis
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from taskqueue import new_task, outbox
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.presence import Presence
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq import new_task, outbox
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.presence import Presence
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.gateway.test_server import Running
 from tests.integration.gateway.test_server import start as start_gateway
 from tests.support.harness import ROOT, free_port, running_system, scrape, wait_until
@@ -36,7 +36,7 @@ class Command:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "taskqueue", "outbox", *arguments],
+            [sys.executable, "-m", "firmq", "outbox", *arguments],
             cwd=ROOT,
             env={**self.environment, **environment},
             stdout=subprocess.PIPE,
@@ -61,7 +61,7 @@ def gateway(redis_client: Redis, redis_url: str, tmp_path: Path) -> Iterator[Run
 
 @pytest.fixture
 def command(engine: Engine, gateway: Running) -> Command:
-    command = Command(engine, TASKQUEUE_URL=f"http://127.0.0.1:{gateway.port}")
+    command = Command(engine, FIRMQ_URL=f"http://127.0.0.1:{gateway.port}")
     command.run("--create")
     command.run("--create")  # again
     return command
@@ -87,8 +87,8 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
         stored = [text(each) for each in redis_client.lrange(keys.rq_queue("normal"), 0, -1)]
         assert stored == accepted + after
         shown = scrape(port, 5)
-        assert shown["taskqueue_outbox_rows", (("state", "refused"),)] == 2
-        assert shown["taskqueue_outbox_sent_total", ()] == 3
+        assert shown["firmq_outbox_rows", (("state", "refused"),)] == 2
+        assert shown["firmq_outbox_sent_total", ()] == 3
         assert Presence(Scripts(redis_client)).silences()["relay"] < 60, "the doctor finds that it runs"
     finally:
         relay.send_signal(signal.SIGTERM)
@@ -108,7 +108,7 @@ def test_a_relay_sends_rows_to_a_gateway_and_shows_metrics(
         ({"OUTBOX_DATABASE": ""}, "no database: set OUTBOX_DATABASE"),
         ({"OUTBOX_DATABASE": "no url"}, "OUTBOX_DATABASE: must be like postgresql+psycopg://"),
         ({"OUTBOX_DATABASE": "sqlite:////no/such/folder.db"}, "unable to open database file"),
-        ({"TASKQUEUE_URL": "ftp://there"}, "TASKQUEUE_URL must be the address of a gateway"),
+        ({"FIRMQ_URL": "ftp://there"}, "FIRMQ_URL must be the address of a gateway"),
     ],
 )
 def test_a_mistake_ends_the_command_with_what_to_do(tmp_path: Path, environment: dict[str, str], said: str) -> None:
@@ -122,7 +122,7 @@ def test_a_mistake_ends_the_command_with_what_to_do(tmp_path: Path, environment:
 def test_a_password_is_not_shown(tmp_path: Path) -> None:
     from sqlalchemy import create_engine
 
-    command = Command(create_engine("sqlite://"), TASKQUEUE_URL="ftp://there")
+    command = Command(create_engine("sqlite://"), FIRMQ_URL="ftp://there")
     said = command.run(status=2, OUTBOX_DATABASE="postgresql+psycopg://me:secret@127.0.0.1:1/shop")
     assert "127.0.0.1" in said
     assert "secret" not in said

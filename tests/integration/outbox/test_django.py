@@ -13,9 +13,9 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine, make_url
 
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.redis.client import text
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.harness import ROOT, wait_until
 from tests.support.keys import keys
 
@@ -56,21 +56,21 @@ def project(request: pytest.FixtureRequest, engine: Engine, redis_client: Redis,
     names = ("outbox-invoice", "process", "tests.integration.outbox.django_tasks.receipt")
     strict = TaskType(name="strict", schema={"type": "string"})
     TaskTypes(redis_client).publish([*(TaskType(name=name, schema={}) for name in names), strict])
-    project = Project(engine, TASKQUEUE_URL=redis_url, OUTBOX_METRICS_PORT="0", SHOP_USE_TZ=request.param)
+    project = Project(engine, FIRMQ_URL=redis_url, OUTBOX_METRICS_PORT="0", SHOP_USE_TZ=request.param)
     project.run("django", "migrate", "-v0")
     return project
 
 
 @pytest.fixture
 def relay(project: Project) -> Iterator[subprocess.Popen[str]]:
-    process = project.start("django", "taskqueue_outbox")
+    process = project.start("django", "firmq_outbox")
     yield process
     process.kill()
     process.wait()
 
 
 def test_the_migration_is_that_of_the_model(project: Project) -> None:
-    assert "No changes" in project.run("django", "makemigrations", "taskqueue_outbox", "--check")
+    assert "No changes" in project.run("django", "makemigrations", "firmq_outbox", "--check")
 
 
 def test_committed_rows_become_tasks_and_refused_ones_can_be_seen_and_retried(
@@ -81,11 +81,11 @@ def test_committed_rows_become_tasks_and_refused_ones_can_be_seen_and_retried(
     wait_until(lambda: table.backlog().refused == 1 and table.backlog().waiting == 0, "all rows were sent")
     stored = list(map(text, redis_client.lrange(keys.rq_queue("normal"), 0, -1)))
     assert stored == ids
-    refused = project.run("django", "taskqueue_outbox", "--refused")
+    refused = project.run("django", "firmq_outbox", "--refused")
     assert "strict" in refused
     assert "string" in refused
     TaskTypes(redis_client).publish([TaskType(name="strict", schema={})])
-    assert "1 rows wait again" in project.run("django", "taskqueue_outbox", "--retry")
+    assert "1 rows wait again" in project.run("django", "firmq_outbox", "--retry")
     wait_until(lambda: redis_client.llen(keys.rq_queue("normal")) == len(ids) + 1, "the row was sent again")
     relay.send_signal(signal.SIGTERM)
     assert relay.wait(10) == 0
@@ -96,7 +96,7 @@ def test_the_age_of_a_row_does_not_depend_on_time_zones(project: Project, engine
     code = (
         "import django; django.setup()\n"
         "from datetime import UTC, datetime\n"
-        "from taskqueue.django.outbox.table import DjangoTable\n"
+        "from firmq.django.outbox.table import DjangoTable\n"
         "print((datetime.now(UTC) - DjangoTable().backlog().oldest_at).total_seconds())\n"
     )
     (script := tmp_path / "age.py").write_text(code)
@@ -108,9 +108,9 @@ def test_the_age_of_a_row_does_not_depend_on_time_zones(project: Project, engine
 def test_a_task_that_waits_in_the_outbox_has_a_result(project: Project, tmp_path: Path) -> None:
     code = (
         "import django; django.setup()\n"
-        "from taskqueue.django import outbox\n"
-        "from taskqueue.django.framework import TaskResultDoesNotExist\n"
-        "from taskqueue.django.outbox.models import OutboxRow\n"
+        "from firmq.django import outbox\n"
+        "from firmq.django.framework import TaskResultDoesNotExist\n"
+        "from firmq.django.outbox.models import OutboxRow\n"
         "from tests.integration.outbox.django_tasks import receipt\n"
         "from tests.integration.outbox.handlers import invoice\n"
         "task_id = outbox.add(receipt, 7)\n"

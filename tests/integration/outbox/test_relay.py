@@ -10,16 +10,16 @@ from redis import Redis
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from taskqueue import new_task, outbox
-from taskqueue.outbox import relay as module
-from taskqueue.outbox.metrics import registry_of
-from taskqueue.outbox.relay import Relay
-from taskqueue.outbox.rows import Row
-from taskqueue.outbox.senders import DirectSender, Item
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.client import Unavailable
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq import new_task, outbox
+from firmq.outbox import relay as module
+from firmq.outbox.metrics import registry_of
+from firmq.outbox.relay import Relay
+from firmq.outbox.rows import Row
+from firmq.outbox.senders import DirectSender, Item
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.client import Unavailable
+from firmq.shared.redis.client import text
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.keys import keys
 
 
@@ -287,21 +287,21 @@ def test_metrics_show_the_backlog_and_omit_it_without_a_database(
 ) -> None:
     registry = registry_of(relay)
     write(1, 2)
-    assert registry.get_sample_value("taskqueue_outbox_rows", {"state": "waiting"}) == 2
-    oldest = registry.get_sample_value("taskqueue_outbox_oldest_seconds")
+    assert registry.get_sample_value("firmq_outbox_rows", {"state": "waiting"}) == 2
+    oldest = registry.get_sample_value("firmq_outbox_oldest_seconds")
     assert oldest is not None
     assert 0 < oldest < 60
     drain(relay)
-    assert registry.get_sample_value("taskqueue_outbox_sent_total") == 2
-    assert registry.get_sample_value("taskqueue_outbox_oldest_seconds") == 0
+    assert registry.get_sample_value("firmq_outbox_sent_total") == 2
+    assert registry.get_sample_value("firmq_outbox_oldest_seconds") == 0
 
     def away() -> None:
         raise OSError("no database")
 
     monkeypatch.setattr(table, "backlog", away)
     registry = registry_of(relay)
-    assert registry.get_sample_value("taskqueue_outbox_rows", {"state": "waiting"}) is None
-    assert registry.get_sample_value("taskqueue_outbox_sent_total") == 2
+    assert registry.get_sample_value("firmq_outbox_rows", {"state": "waiting"}) is None
+    assert registry.get_sample_value("firmq_outbox_sent_total") == 2
 
 
 def test_the_trace_of_the_writer_travels_with_the_row(

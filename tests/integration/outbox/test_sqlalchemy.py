@@ -13,9 +13,9 @@ from sqlalchemy import Engine, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from taskqueue import new_task, outbox
-from taskqueue.outbox.rows import RowState
-from taskqueue.outbox.sqlalchemy import SqlTable
+from firmq import new_task, outbox
+from firmq.outbox.rows import RowState
+from firmq.outbox.sqlalchemy import SqlTable
 from tests.integration.outbox.handlers import invoice
 
 
@@ -124,13 +124,13 @@ def test_the_table_can_be_part_of_the_metadata_of_an_application(engine: Engine,
     with Session(engine) as session, session.begin():
         outbox.add(session, invoice, order=1)
     assert len(written(table)) == 1
-    [index] = inspect(engine).get_indexes("taskqueue_outbox")[:1]
+    [index] = inspect(engine).get_indexes("firmq_outbox")[:1]
     assert index["name"]
 
 
 def test_states_of_rows_have_their_default_in_the_database(engine: Engine, table: SqlTable) -> None:
     """So that other programs can write rows with plain SQL."""
     with engine.begin() as connection:
-        insert = "INSERT INTO taskqueue_outbox (task_id, type, task, created_at) VALUES ('1', 'a', '{}', '2026-01-01')"
+        insert = "INSERT INTO firmq_outbox (task_id, type, task, created_at) VALUES ('1', 'a', '{}', '2026-01-01')"
         connection.execute(text(insert))
-        assert connection.scalar(text("SELECT state FROM taskqueue_outbox")) == RowState.WAITING
+        assert connection.scalar(text("SELECT state FROM firmq_outbox")) == RowState.WAITING

@@ -12,8 +12,8 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from taskqueue import outbox, use_client
-from taskqueue.shared.client import Unreachable
+from firmq import outbox, use_client
+from firmq.shared.client import Unreachable
 from tests.integration.outbox.handlers import invoice
 
 

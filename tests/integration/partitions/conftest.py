@@ -14,13 +14,13 @@ import pytest
 from redis import Redis
 from werkzeug.test import Client
 
-from taskqueue.gateway.app import create_router
-from taskqueue.gateway.partitions.router import Router
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.gateway.app import create_router
+from firmq.gateway.partitions.router import Router
+from firmq.shared.config.settings import Settings
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.harness import System, running_system
 from tests.support.redis_cluster import Cluster, running_cluster
 
@@ -83,7 +83,7 @@ def three(redis_client: Redis, redis_url: str, request: pytest.FixtureRequest) -
 
 @pytest.fixture
 def routed(three: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
-    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
     with ExitStack() as stack:
         scripts = {
             number: Scripts(stack.enter_context(connect(own.store_url))) for number, own in three.partitions.items()

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from taskqueue.gateway.app import create_router
-from taskqueue.gateway.partitions.members import Answer
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Filter, Records
+from firmq.gateway.app import create_router
+from firmq.gateway.partitions.members import Answer
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Filter, Records
 from tests.integration.dashboard.conftest import fail_all
 from tests.integration.partitions.conftest import Routed
 
@@ -205,7 +205,7 @@ def test_many_ids_are_not_looked_for(routed: Routed, monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_key_no_id_is_looked_for(three: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
     key, text = new_key("shop", [Scope.READ])
     router = create_router(Settings.model_validate({**three.model_dump(), "api_keys": [key.line]}))
     monkeypatch.setattr(router, "locate", lambda _: pytest.fail("it costs a command in every partition"))

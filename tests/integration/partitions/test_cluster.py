@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from taskqueue import Queue
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.errors import StoreRefused
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.workers import NO_TYPES
-from taskqueue.shared.submission.problems import Problem
+from firmq import Queue
+from firmq.shared.config.redis_address import completed
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.errors import StoreRefused
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.workers import NO_TYPES
+from firmq.shared.submission.problems import Problem
 from tests.support import one_slot
 from tests.support.harness import System, running_system, wait_until
 from tests.support.redis_cluster import Cluster, running_cluster
@@ -122,5 +122,5 @@ def test_an_address_of_a_cluster_says_what_it_needs() -> None:
         Settings(redis_url="redis+cluster://a:1/0?partitions=3")
     found = Settings(redis_url="redis+cluster://a:1,b:2?partitions=2", key_prefix="shop")
     assert [own.store_url for own in found.partitions.values()] == [
-        f"redis+cluster://a:1,b:2?key_prefix=shop%3A%7Btq{number}%7D&partition={number}" for number in range(2)
+        f"redis+cluster://a:1,b:2?key_prefix=shop%3A%7Bfq{number}%7D&partition={number}" for number in range(2)
     ]

@@ -1,4 +1,4 @@
-"""The command `taskqueue partitions`."""
+"""The command `firmq partitions`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.__main__ import main
-from taskqueue.shared.config.settings import Settings
+from firmq.__main__ import main
+from firmq.shared.config.settings import Settings
 from tests.integration.partitions.conftest import Routed
 
 Run = Any
@@ -17,8 +17,8 @@ Run = Any
 
 @pytest.fixture
 def run(routed: Routed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setattr("taskqueue.shared.cli.partitions.load_or_exit", lambda: routed.settings)
-    monkeypatch.setattr("taskqueue.shared.cli.partitions.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("firmq.shared.cli.partitions.load_or_exit", lambda: routed.settings)
+    monkeypatch.setattr("firmq.shared.cli.partitions.LOOK_EVERY", 0.01)
 
     def run(*words: str) -> tuple[int, str, str]:
         status = main(["partitions", *words])
@@ -64,7 +64,7 @@ def test_a_partition_that_does_not_answer_is_away(
     routed: Routed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(redis_partitions=("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/1"))
-    monkeypatch.setattr("taskqueue.shared.cli.partitions.load_or_exit", lambda: settings)
+    monkeypatch.setattr("firmq.shared.cli.partitions.load_or_exit", lambda: settings)
     assert main(["partitions"]) == 0
     assert capsys.readouterr().out.count("unavailable") == 2
     assert main(["partitions", "drain", "0"]) == 3
@@ -78,7 +78,7 @@ def test_draining_says_what_to_do_next(routed: Routed, run: Run) -> None:
     status, out, _ = run("drain", "1")
     assert status == 0
     if routed.settings.redis_partitions:
-        assert "taskqueue partitions drain 1 --wait" in out
+        assert "firmq partitions drain 1 --wait" in out
         left, _, right = routed.settings.redis_partitions
         gap = f"{left.rpartition('@')[2]},,redis://{right.rpartition('@')[2]}"
         assert gap in out
@@ -90,7 +90,7 @@ def test_draining_says_what_to_do_next(routed: Routed, run: Run) -> None:
 def test_draining_a_new_partition_says_how_to_activate_it(run: Run) -> None:
     _, out, _ = run("drain", "2")
     assert "If it is new: restart all processes with this REDIS_" in out
-    assert "taskqueue partitions activate 2" in out
+    assert "firmq partitions activate 2" in out
 
 
 def test_the_last_active_partition_is_not_drained(run: Run) -> None:
@@ -104,7 +104,7 @@ def test_the_last_active_partition_is_not_drained(run: Run) -> None:
 def test_an_unknown_partition_is_refused_with_the_known_ones(run: Run) -> None:
     for action in ("drain", "activate"):
         status, _, error = run(action, "7")
-        assert (status, error.startswith("taskqueue: no partition 7: choose one of 0, 1, 2, or add it")) == (2, True)
+        assert (status, error.startswith("firmq: no partition 7: choose one of 0, 1, 2, or add it")) == (2, True)
 
 
 def test_waiting_ends_with_the_last_open_task(routed: Routed, run: Run) -> None:
@@ -122,7 +122,7 @@ def test_one_server_is_named_with_the_way_to_several(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(redis_url="redis://user:secret@redis:6379/0")
-    monkeypatch.setattr("taskqueue.shared.cli.partitions.load_or_exit", lambda: settings)
+    monkeypatch.setattr("firmq.shared.cli.partitions.load_or_exit", lambda: settings)
     for words in (["partitions"], ["partitions", "drain", "0"]):
         assert main(words) == 3
         error = capsys.readouterr().err

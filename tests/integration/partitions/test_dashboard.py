@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.dashboard.partitions import PartitionedDashboard
-from taskqueue.shared.cli.partitions import set_state
-from taskqueue.shared.redis.client import connect
+from firmq.dashboard.auth.users import Users
+from firmq.dashboard.partitions import PartitionedDashboard
+from firmq.shared.cli.partitions import set_state
+from firmq.shared.redis.client import connect
 from tests.integration.partitions.conftest import Routed
 
 

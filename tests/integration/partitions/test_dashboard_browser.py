@@ -12,14 +12,14 @@ import pytest
 from werkzeug.serving import make_server
 from werkzeug.test import Client
 
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.dashboard.partitions import PartitionedDashboard
-from taskqueue.gateway.app import create_router
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.task_types import TaskTypes
+from firmq.dashboard.auth.users import Users
+from firmq.dashboard.partitions import PartitionedDashboard
+from firmq.gateway.app import create_router
+from firmq.shared.config.settings import Settings
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.task_types import TaskTypes
 from tests.integration.dashboard.test_browser import _look as look
 from tests.integration.dashboard.test_browser import chromium  # noqa: F401
 from tests.integration.partitions.conftest import TYPES, Routed
@@ -38,7 +38,7 @@ def servers(tmp_path: Path) -> Iterator[list[EmbeddedRedis]]:
 @pytest.fixture
 def address(servers: list[EmbeddedRedis], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a dashboard of three servers with dead letters and pending tasks."""
-    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
     settings = Settings(redis_partitions=tuple(each.url for each in servers))
     with ExitStack() as stack:
         scripts = {at: Scripts(stack.enter_context(connect(own.store_url))) for at, own in settings.partitions.items()}

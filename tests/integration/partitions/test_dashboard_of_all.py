@@ -14,19 +14,19 @@ from redis.exceptions import ConnectionError
 from werkzeug.security import generate_password_hash
 from werkzeug.test import Client
 
-from taskqueue.dashboard import queries
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.dashboard.merged_queries import THREADS
-from taskqueue.dashboard.partitions import PartitionedDashboard
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.audit import Audit, AuditEntry
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions
-from taskqueue.shared.stores.locks import NoLocks
-from taskqueue.worker.housekeeping.jobs.bulk import Bulk
+from firmq.dashboard import queries
+from firmq.dashboard.auth.users import Users
+from firmq.dashboard.merged_queries import THREADS
+from firmq.dashboard.partitions import PartitionedDashboard
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.audit import Audit, AuditEntry
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions
+from firmq.shared.stores.locks import NoLocks
+from firmq.worker.housekeeping.jobs.bulk import Bulk
 from tests.integration.dashboard.conftest import fail_all
 from tests.integration.partitions.conftest import Routed
 
@@ -138,7 +138,7 @@ def audited(routed: Routed, what: str) -> list[list[AuditEntry]]:
 def test_the_list_of_tasks_is_that_of_all_partitions(
     routed: Routed, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskqueue.dashboard.merged_queries.PAGE", 5)
+    monkeypatch.setattr("firmq.dashboard.merged_queries.PAGE", 5)
     monkeypatch.setattr(queries, "PAGE", 5)
     ids = flat(submit(routed, {0: 9, 1: 2, 2: 7}))
     found = pages.lists("/tasks")
@@ -179,7 +179,7 @@ def test_the_dead_letters_of_a_cause_are_added_up(routed: Routed, pages: Pages) 
 
 
 def test_batches_are_those_of_all(routed: Routed, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskqueue.dashboard.merged_queries.PAGE", 2)
+    monkeypatch.setattr("firmq.dashboard.merged_queries.PAGE", 2)
     monkeypatch.setattr(queries, "PAGE", 2)
     ids = []
     for number in (0, 1, 2, 2, 0):

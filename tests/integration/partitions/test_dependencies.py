@@ -13,24 +13,24 @@ from typing import Any, cast
 import pytest
 from werkzeug.test import Client
 
-from taskqueue import Queue, new_task
-from taskqueue.gateway.app import create_router
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
-from taskqueue.shared.domain.task import NewTask, On, Parent, TaskState, new_task_id
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.api_keys import Scope, new_key
-from taskqueue.shared.stores.dependencies import read_relations
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.remote_parents import KEPT, RemoteParents, Seen
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.placement import Submissions, introduce
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.worker.housekeeping.jobs.dependencies import MOST, REMOVED_AFTER, Dependencies
+from firmq import Queue, new_task
+from firmq.gateway.app import create_router
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.partition import mark_of_partition, partition_of_id
+from firmq.shared.domain.task import NewTask, On, Parent, TaskState, new_task_id
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.api_keys import Scope, new_key
+from firmq.shared.stores.dependencies import read_relations
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.remote_parents import KEPT, RemoteParents, Seen
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission.placement import Submissions, introduce
+from firmq.shared.submission.refusals import Refusal
+from firmq.worker.housekeeping.jobs.dependencies import MOST, REMOVED_AFTER, Dependencies
 from tests.integration.partitions.conftest import Routed
 from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store

@@ -14,27 +14,27 @@ import pytest
 from redis import Redis
 from werkzeug.test import Client
 
-from taskqueue import AsyncQueue, Queue, new_task
-from taskqueue.gateway.app import create_router
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.cli.partitions import _Command, set_state
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor import Level, examine
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.partition import partition_of_id, preferred
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.errors import NotPlaced, StoreUnavailable
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.redis.schema_version import FORMAT
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.idempotency import Request
-from taskqueue.shared.stores.presence import Presence
-from taskqueue.shared.stores.queues import Queues, submit_arguments
-from taskqueue.shared.stores.schedules import Fired, ScheduleStore
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
-from taskqueue.shared.submission.problems import Problem
+from firmq import AsyncQueue, Queue, new_task
+from firmq.gateway.app import create_router
+from firmq.shared.cli.output import Output
+from firmq.shared.cli.partitions import _Command, set_state
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor import Level, examine
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.partition import partition_of_id, preferred
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.errors import NotPlaced, StoreUnavailable
+from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.schema_version import FORMAT
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.idempotency import Request
+from firmq.shared.stores.presence import Presence
+from firmq.shared.stores.queues import Queues, submit_arguments
+from firmq.shared.stores.schedules import Fired, ScheduleStore
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
+from firmq.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
 from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
@@ -130,12 +130,12 @@ def test_when_all_are_draining_a_refusal_says_what_to_do(routed: Routed) -> None
         for body in (BODY, {**BODY, "unique_key": "a"}):
             answer = routed.post("/tasks", body)
             assert (answer.status_code, answer.json["type"]) == (503, "/problems/no-partition")
-            assert "taskqueue partitions activate" in answer.json["detail"]
+            assert "firmq partitions activate" in answer.json["detail"]
             assert "Retry-After" in answer.headers
         look(routed)
     with queue_of(routed) as queue:
         for options in ({}, {"unique_key": "a"}):
-            with pytest.raises(Problem, match="taskqueue partitions activate"):
+            with pytest.raises(Problem, match="firmq partitions activate"):
                 queue.submit("process", 1, **options)  # type: ignore[arg-type]  # as options of a call
     assert tasks(routed) == [0, 0, 0]
 
@@ -549,7 +549,7 @@ def test_a_slow_process_looks_again_before_its_notes_end(routed: Routed, monkeyp
         time[0] += 16 if len(notes) == 1 else 1
         return name_look(scripts, kind, name, note)
 
-    monkeypatch.setattr("taskqueue.shared.submission.name_search.name_look", noting)
+    monkeypatch.setattr("firmq.shared.submission.name_search.name_look", noting)
     search = NameSearch(f"unique process {key_at_home(1, 2)}", routed.scripts, clock=lambda: time[0])
     search.after(refused("look", "unique", "process:a"))
     assert notes == [">", ">", "<"]

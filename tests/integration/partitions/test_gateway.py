@@ -14,15 +14,15 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 from werkzeug.test import Client
 
-from taskqueue.gateway.app import create_router
-from taskqueue.gateway.partitions.members import Member
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.merged_pages import write_cursor
-from taskqueue.shared.domain.partition import mark_of_partition, partition_of_id
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.api_keys import Scope, new_key
+from firmq.gateway.app import create_router
+from firmq.gateway.partitions.members import Member
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.merged_pages import write_cursor
+from firmq.shared.domain.partition import mark_of_partition, partition_of_id
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.partitions.conftest import Routed, databases
 
 
@@ -286,7 +286,7 @@ def test_a_store_that_goes_away_while_a_key_is_checked_is_a_503(
     def away(*_: object) -> None:
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr("taskqueue.gateway.auth.authenticator.Authenticator.authenticate", away)
+    monkeypatch.setattr("firmq.gateway.auth.authenticator.Authenticator.authenticate", away)
     routed.router.members.all[1].answers = False
     answer = routed.post("/queues/normal/pause", {"reason": "stop"})
     assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
@@ -331,7 +331,7 @@ def test_a_deeply_nested_cursor_is_refused(routed: Routed) -> None:
 
 
 def test_without_a_key_nobody_learns_which_partition_is_away(three: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskqueue.gateway.partitions.members.Members.watch", lambda members: None)
+    monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
     key, text = new_key("shop", [Scope.OPERATE])
     settings = Settings.model_validate({**three.model_dump(), "api_keys": [key.line]})
     router = create_router(settings)

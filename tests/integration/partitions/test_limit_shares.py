@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.errors import OutdatedTerm, StoreUnavailable
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.limits import Limits, Share, ShareState
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.worker.housekeeping.jobs.limit_shares import LimitShares
-from taskqueue.worker.housekeeping.main import build
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.errors import OutdatedTerm, StoreUnavailable
+from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.limits import Limits, Share, ShareState
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
+from firmq.worker.housekeeping.jobs.limit_shares import LimitShares
+from firmq.worker.housekeeping.main import build
 from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from taskqueue import AsyncQueue, Queue, new_task
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.workers import NO_TYPES
-from taskqueue.shared.submission.problems import Problem
+from firmq import AsyncQueue, Queue, new_task
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.workers import NO_TYPES
+from firmq.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Servers
 from tests.support.figures import judge_since
 from tests.support.harness import wait_until

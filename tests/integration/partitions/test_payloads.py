@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import mark_of_partition
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import connect, raw
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import FreeLock
-from taskqueue.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.placement import Submissions
-from taskqueue.worker.housekeeping.jobs import payloads as job
-from taskqueue.worker.housekeeping.main import build
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import mark_of_partition
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.client import connect, raw
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import FreeLock
+from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission.placement import Submissions
+from firmq.worker.housekeeping.jobs import payloads as job
+from firmq.worker.housekeeping.main import build
 from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store
 

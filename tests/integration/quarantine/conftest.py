@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.quarantine.scene import Scene
 from tests.support import one_slot
 from tests.support.least_privilege import url_of_user

@@ -17,32 +17,32 @@ from typing import Any
 from flask import Flask
 from redis import Redis
 
-from taskqueue.dashboard.app import create_app as create_dashboard
-from taskqueue.dashboard.auth.users import Users
-from taskqueue.gateway.app import create_app as create_gateway
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule
-from taskqueue.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
-from taskqueue.shared.redis.client import connect, keys_of, text
-from taskqueue.shared.redis.keys import Keys
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import lock_acquire
-from taskqueue.shared.stores.queues import Queues, cancel
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.stores.workers import RunningTask, WorkerInfo, Workers
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report
-from taskqueue.worker.housekeeping.main import build
+from firmq.dashboard.app import create_app as create_dashboard
+from firmq.dashboard.auth.users import Users
+from firmq.gateway.app import create_app as create_gateway
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.schedule import Missed, Overlap, Schedule
+from firmq.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
+from firmq.shared.redis.client import connect, keys_of, text
+from firmq.shared.redis.keys import Keys
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.idempotency import Idempotency, Request
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.locks import lock_acquire
+from firmq.shared.stores.queues import Queues, cancel
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.workers import RunningTask, WorkerInfo, Workers
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report
+from firmq.worker.housekeeping.main import build
 from tests.support.attempt_ends import ENDS
 from tests.support.queue_names import claimed_queues
 

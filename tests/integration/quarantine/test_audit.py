@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.locks import LockAdmin
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.locks import LockAdmin
 from tests.integration.quarantine.scene import Scene
 from tests.support.harness import free_port
 from tests.support.keys import keys
@@ -64,6 +64,6 @@ def test_something_else_in_its_place_costs_no_entry(scene: Scene, held: str) -> 
 def test_what_cannot_be_recorded_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with connect(f"redis://127.0.0.1:{free_port()}") as away, caplog.at_level(logging.WARNING):
         Audit(away).record("ann", "paused queue", "low", "a reason")
-    [line] = [each for each in caplog.records if each.name == "taskqueue.shared.stores.audit"]
+    [line] = [each for each in caplog.records if each.name == "firmq.shared.stores.audit"]
     assert line.getMessage() == "audit entry not stored"
     assert (vars(line)["who"], vars(line)["what"], vars(line)["about"]) == ("ann", "paused queue", "low")

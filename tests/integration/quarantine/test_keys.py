@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from taskqueue.shared.redis import quarantine
+from firmq.shared.redis import quarantine
 from tests.integration.quarantine.scene import Kind, Scene, kinds
 from tests.support.keys import keys
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import TaskState, Unique
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.quarantine import single
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.schedules import ScheduleStore
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import TaskState, Unique
+from firmq.shared.redis.client import text
+from firmq.shared.redis.quarantine import single
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Kind
 from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.integration.quarantine.test_records import FIELDS, GARBAGE, damage
@@ -154,7 +154,7 @@ def test_corruption_of_every_kind_stops_no_process(system: System) -> None:
     assert len(looked_after) > 10
     for key, wanted in looked_after.items():
         wait_until(lambda: text(system.redis.type(key)) in ("none", wanted), f"{key} was set aside", 90)  # noqa: B023
-    counted = ("taskqueue_quarantined_keys", ())
+    counted = ("firmq_quarantined_keys", ())
     wait_until(lambda: scrape(port).get(counted, 0) == system.redis.zcard(keys.QUARANTINE) > 5, "they are counted", 90)
     assert (worker.poll(), housekeeper.poll()) == (None, None), system.logs()
     # An attempt whose record was broken while it ran has lost its lease: its executor is replaced unless it is over.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.integration.quarantine.scene import Scene
 from tests.integration.quarantine.test_keys import LONG, endure, put
 from tests.support.keys import keys

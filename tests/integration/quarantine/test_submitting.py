@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.queues import Queues
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.idempotency import Idempotency, Request
+from firmq.shared.stores.queues import Queues
 from tests.support.keys import keys
 
 LISTS = (keys.TASKS, keys.tasks_of_type("noop"), keys.tasks_with_tag("a"))

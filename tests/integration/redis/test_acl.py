@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
-from taskqueue.shared.errors import StoreMisfit
-from taskqueue.shared.redis.client import connect, translated
-from taskqueue.shared.redis.linker import sources
+from firmq.shared.errors import StoreMisfit
+from firmq.shared.redis.client import connect, translated
+from firmq.shared.redis.linker import sources
 from tests.support import one_slot
 from tests.support.harness import System
 from tests.support.least_privilege import USER, rules

@@ -7,10 +7,10 @@ import re
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import IncompatibleSchema
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.client import connect, translated
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import IncompatibleSchema
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.client import connect, translated
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
@@ -71,6 +71,17 @@ def test_a_worker_pauses_while_the_data_format_is_newer(system: System) -> None:
     assert worker.poll() is None
     system.redis.set(keys.FORMAT, schema_version.FORMAT)
     assert {system.ended(each).summary.state for each in waiting} == {TaskState.COMPLETED}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part[0])
+def test_a_part_that_meets_the_keys_of_format_5_says_so_and_ends(system: System, part: tuple[str, ...]) -> None:
+    system.redis.delete(keys.FORMAT)
+    system.redis.set("taskqueue:format", "5")
+    process = system.start(*part, **PORTS)
+    assert process.wait(60) == 2
+    assert "format 5 or older (taskqueue:format)" in system.logs()
+    assert "Traceback" not in system.logs()
+    assert system.redis.keys() == [b"taskqueue:format"]
 
 
 @pytest.mark.parametrize("mark", ["soon", "9" * 5000], ids=["word", "many digits"])

@@ -12,9 +12,9 @@ from datetime import timedelta
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import (
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import (
     BatchPlace,
     NewTask,
     On,
@@ -25,22 +25,22 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.errors import StoreRefused
-from taskqueue.shared.redis.client import translated
-from taskqueue.shared.redis.linker import sources
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.api_keys import Scope
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.dead_letters import DeadLetters, amend, requeue
-from taskqueue.shared.stores.idempotency import request_begin, request_end
-from taskqueue.shared.stores.limits import Limits, Share, limit_declare, limit_delete, limit_put
-from taskqueue.shared.stores.maintenance import Pruned
-from taskqueue.shared.stores.personal_keys import PersonalKeys
-from taskqueue.shared.stores.queues import redeliver, run_now, submission_check
-from taskqueue.shared.stores.remote_parents import RemoteParents, Seen
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.tasks import discard
-from taskqueue.shared.stores.unarchived import Unarchived
+from firmq.shared.errors import StoreRefused
+from firmq.shared.redis.client import translated
+from firmq.shared.redis.linker import sources
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.api_keys import Scope
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.dead_letters import DeadLetters, amend, requeue
+from firmq.shared.stores.idempotency import request_begin, request_end
+from firmq.shared.stores.limits import Limits, Share, limit_declare, limit_delete, limit_put
+from firmq.shared.stores.maintenance import Pruned
+from firmq.shared.stores.personal_keys import PersonalKeys
+from firmq.shared.stores.queues import redeliver, run_now, submission_check
+from firmq.shared.stores.remote_parents import RemoteParents, Seen
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.tasks import discard
+from firmq.shared.stores.unarchived import Unarchived
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 

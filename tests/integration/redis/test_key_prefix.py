@@ -21,25 +21,25 @@ from rq import Queue
 from rq.job import Job
 from rq.registry import FailedJobRegistry
 
-from taskqueue.gateway.app import create_app as create_gateway
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.doctor import Level, examine
-from taskqueue.shared.domain.schedule import Missed, Overlap, Schedule
-from taskqueue.shared.domain.task import TaskState, Unique
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect, keys_of, text
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.redis.schema_version import FORMAT
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.locks import LEADER, LockAdmin, lock_acquire
-from taskqueue.shared.stores.schedules import ScheduleStore
+from firmq.gateway.app import create_app as create_gateway
+from firmq.shared.config.redis_address import completed
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.doctor import Level, examine
+from firmq.shared.domain.schedule import Missed, Overlap, Schedule
+from firmq.shared.domain.task import TaskState, Unique
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect, keys_of, text
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.redis.schema_version import FORMAT
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.locks import LEADER, LockAdmin, lock_acquire
+from firmq.shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Scene, kinds
 from tests.support.harness import ROOT, System, free_port, running_system, wait_until
 from tests.support.least_privilege import guarded_server, rules_with_prefix, url_of_user
 
 PREFIX = "shop:eu"
-UNPREFIXED = re.compile(r'"(rq|taskqueue):')
+UNPREFIXED = re.compile(r'"(rq|firmq):')
 """A key or channel of a system without a prefix, in a line of MONITOR."""
 
 
@@ -78,7 +78,7 @@ def test_a_system_with_something_of_everything_has_all_of_it_behind_its_prefix(a
         scene.close()
     assert not denied(admin)
     seen = {text(key) for key in admin.scan_iter()} | {text(key) for key in scene.saved}
-    assert not [key for key in seen if not key.startswith((f"{PREFIX}:taskqueue:", f"{PREFIX}:rq:"))]
+    assert not [key for key in seen if not key.startswith((f"{PREFIX}:firmq:", f"{PREFIX}:rq:"))]
     written = {kind.name for kind in kinds() if any(key in seen for key in scene.keys_of(kind))}
     assert len(written) > 60, f"not written by this test: {sorted({kind.name for kind in kinds()} - written)}"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
-from taskqueue.shared.redis.client import connect, translated
+from firmq.shared.config.settings import load
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StoreRefused, StoreUnavailable, TaskNotFound
+from firmq.shared.redis.client import connect, translated
 from tests.integration.redis.load import Callers, Told, get, start_gateway
 from tests.integration.redis.watched import SERVICE, Watched, watched_redis
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from redis.exceptions import ConnectionError as Broken
 
-from taskqueue.shared.redis.client import connect
+from firmq.shared.redis.client import connect
 from tests.integration.redis.load import start_gateway
 from tests.support.harness import System, free_port
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.errors import StoreUnavailable, TaskNotFound
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.limits import Limits, Share
+from firmq.shared.domain.limit import Limit
+from firmq.shared.errors import StoreUnavailable, TaskNotFound
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.limits import Limits, Share
 from tests.integration.redis.load import Callers, start_gateway
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.support.harness import System, free_port, running_system, wait_until

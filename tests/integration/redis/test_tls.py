@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.redis.load import get, start_gateway
 from tests.integration.redis.tls import Certificates, tls_in_front_of
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect, translated
-from taskqueue.shared.redis.schema_version import FORMAT
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.redis.startup_check import ask
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.errors import StoreMisfit, StoreRefused, StoreUnavailable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect, translated
+from firmq.shared.redis.schema_version import FORMAT
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.redis.startup_check import ask
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
 from tests.integration.redis.load import Callers, get, post, start_gateway
 from tests.labs.faults.faults import RUN_LONG
 from tests.labs.faults.site import fill_disk, make_room
@@ -268,16 +268,16 @@ def test_what_redis_says_is_translated_in_words_that_say_what_to_change(own_redi
     with connect(one_slot.url_of(own_redis)) as client:
         client.config_set("maxmemory", "1")
         with pytest.raises(StoreRefused, match="has reached maxmemory"), translated():
-            client.set(f"{keys.prefix}taskqueue:x", "y")
+            client.set(f"{keys.prefix}firmq:x", "y")
         with pytest.raises(StoreRefused) as refusal, translated():
-            client.eval(f"redis.call('SET', '{keys.prefix}taskqueue:x', 'y')", 0)
+            client.eval(f"redis.call('SET', '{keys.prefix}firmq:x', 'y')", 0)
         said = str(refusal.value)
         assert "maxmemory'. Raise maxmemory" in said  # the line of a script is of no use to a reader
         assert "script" not in said
         client.config_set("maxmemory", "0")
         client.config_set("min-replicas-to-write", "1")
         with pytest.raises(StoreRefused, match="takes no writes now"), translated():
-            client.set(f"{keys.prefix}taskqueue:x", "y")
+            client.set(f"{keys.prefix}firmq:x", "y")
 
 
 def test_a_task_that_too_few_replicas_have_does_not_count_as_accepted(own_redis: EmbeddedRedis) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.local.embedded_redis import ServerBinary
+from firmq.shared.local.embedded_redis import ServerBinary
 from tests.support.harness import running_system
 from tests.support.least_privilege import guarded_server, url_of_user
 from tests.support.redis_servers import servers

@@ -19,7 +19,7 @@ class Certificates:
     def __init__(self, folder: Path) -> None:
         self.authority = trustme.CA()
         self.server = self.authority.issue_cert("127.0.0.1")
-        client = self.authority.issue_cert("parts@taskqueue.test")
+        client = self.authority.issue_cert("parts@firmq.test")
         self.ca_file, self.cert_file, self.key_file = folder / "ca.pem", folder / "client.pem", folder / "client.key"
         self.authority.cert_pem.write_to_path(self.ca_file)
         client.cert_chain_pems[0].write_to_path(self.cert_file)

@@ -19,18 +19,18 @@ from rq.job import Job, JobStatus
 from rq.registry import CanceledJobRegistry, FailedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
 from rq.webhook import Webhook
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.task import RQ_JOB_TYPE, TaskState
-from taskqueue.shared.errors import IllegalTransition
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.handlers.context import CurrentTask
-from taskqueue.worker.rq_jobs import adopter, handler
-from taskqueue.worker.rq_jobs.adopter import Adopter
-from taskqueue.worker.rq_jobs.allowed import Allowed
-from taskqueue.worker.rq_jobs.arrivals import Arrivals
-from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
-from taskqueue.worker.rq_jobs.terms import Terms
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.task import RQ_JOB_TYPE, TaskState
+from firmq.shared.errors import IllegalTransition
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import text
+from firmq.worker.handlers.context import CurrentTask
+from firmq.worker.rq_jobs import adopter, handler
+from firmq.worker.rq_jobs.adopter import Adopter
+from firmq.worker.rq_jobs.allowed import Allowed
+from firmq.worker.rq_jobs.arrivals import Arrivals
+from firmq.worker.rq_jobs.started_jobs import StartedJobs
+from firmq.worker.rq_jobs.terms import Terms
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys

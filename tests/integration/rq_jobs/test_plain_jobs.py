@@ -19,13 +19,13 @@ from rq.job import Job, JobStatus
 from rq.registry import FinishedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers.context import CurrentTask, current
-from taskqueue.worker.rq_jobs import handler
-from taskqueue.worker.rq_jobs.adopter import Adopter
-from taskqueue.worker.rq_jobs.allowed import Allowed
-from taskqueue.worker.rq_jobs.started_jobs import StartedJobs
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers.context import CurrentTask, current
+from firmq.worker.rq_jobs import handler
+from firmq.worker.rq_jobs.adopter import Adopter
+from firmq.worker.rq_jobs.allowed import Allowed
+from firmq.worker.rq_jobs.started_jobs import StartedJobs
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys

@@ -1,4 +1,4 @@
-"""Programs that use RQ, unchanged, see what they expect while Task Queue runs their jobs."""
+"""Programs that use RQ, unchanged, see what they expect while Firmq runs their jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from rq import Queue
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.integration.rq_jobs.features import FEATURES
 from tests.support.harness import ROOT, System, running_system, wait_until
 from tests.support.rq_functions import ALLOWED

@@ -12,12 +12,12 @@ from rq import Queue
 from rq.job import Job, Retry
 from rq.registry import FailedJobRegistry
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.queue_selection import ANY_QUEUE_NAME
-from taskqueue.shared.domain.task import RQ_JOB_TYPE
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.pauses import Pauses, of_type
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.queue_selection import ANY_QUEUE_NAME
+from firmq.shared.domain.task import RQ_JOB_TYPE
+from firmq.shared.redis.client import text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.pauses import Pauses, of_type
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys

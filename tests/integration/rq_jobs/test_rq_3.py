@@ -17,11 +17,11 @@ from rq.job import Job, JobStatus
 from rq.rate_limit import RateLimit, RateLimitRegistry
 from rq.registry import ReadyJobRegistry
 
-from taskqueue.shared.config.redis_address import completed
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.worker.rq_jobs.adopter import LIMITS_AT_ONCE, Adopter
+from firmq.shared.config.redis_address import completed
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.worker.rq_jobs.adopter import LIMITS_AT_ONCE, Adopter
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, running_system, wait_until
 from tests.support.keys import keys
@@ -173,7 +173,7 @@ def test_the_way_back_uses_the_key_prefix(redis_server: EmbeddedRedis, redis_cli
     with connect(completed(redis_server.url, key_prefix="shop"), timeout=5) as redis:
         assert Adopter(Scripts(redis), {"imports": "normal"}, lambda: False).adopt() == 1
     redis_client.hset("shop:rq:job:p", "status", "finished")
-    command = [sys.executable, "-m", "taskqueue", "rq-return"]
+    command = [sys.executable, "-m", "firmq", "rq-return"]
     del program["RQ_KEY_PREFIX"]
     done = subprocess.run(command, env=program, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

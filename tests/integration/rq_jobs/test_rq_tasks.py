@@ -15,12 +15,12 @@ from rq import Queue
 from rq.job import Job
 from rq.registry import CanceledJobRegistry, FailedJobRegistry
 
-from taskqueue.shared import failpoints
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import ErrorInfo, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.worker import main as worker_main
-from taskqueue.worker.handlers.signals import TaskSuspended
+from firmq.shared import failpoints
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import ErrorInfo, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.worker import main as worker_main
+from firmq.worker.handlers.signals import TaskSuspended
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 from tests.support.rq_versions import VERSIONS, environment
@@ -167,7 +167,7 @@ class Lost:
 def test_a_lost_answer_is_no_failed_attempt_and_the_job_is_enqueued_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from taskqueue.worker.rq_jobs import rq_task  # here: it reads the environment when it is imported
+    from firmq.worker.rq_jobs import rq_task  # here: it reads the environment when it is imported
 
     stored: list[Any] = []
     replay = SimpleNamespace(

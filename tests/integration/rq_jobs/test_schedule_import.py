@@ -1,4 +1,4 @@
-"""`taskqueue rq-import`: entries of rq-scheduler become schedules, each in one step with its removal."""
+"""`firmq rq-import`: entries of rq-scheduler become schedules, each in one step with its removal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from redis.connection import Connection
 from rq_scheduler import Scheduler
 
-from taskqueue.shared.errors import ScheduleChanged
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.schema_version import FORMAT
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.worker.rq_jobs.schedule_import import main
+from firmq.shared.errors import ScheduleChanged
+from firmq.shared.redis.client import text
+from firmq.shared.redis.schema_version import FORMAT
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.worker.rq_jobs.schedule_import import main
 from tests.support import rq_functions as shop
 from tests.support.keys import keys
 from tests.support.store import Store

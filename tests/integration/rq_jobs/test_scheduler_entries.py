@@ -15,10 +15,10 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq_scheduler import Scheduler
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.errors import LockLost
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.rq_jobs.scheduler_entries import SchedulerEntries
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.errors import LockLost
+from firmq.shared.redis.client import text
+from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

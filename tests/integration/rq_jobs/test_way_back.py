@@ -17,11 +17,11 @@ from redis import Redis
 from rq import Callback, Queue, SimpleWorker
 from rq.job import Dependency, JobStatus
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.rq_jobs import way_back
-from taskqueue.worker.rq_jobs.adopter import Adopter
-from taskqueue.worker.rq_jobs.way_back import WayBack
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import text
+from firmq.worker.rq_jobs import way_back
+from firmq.worker.rq_jobs.adopter import Adopter
+from firmq.worker.rq_jobs.way_back import WayBack
 from tests.labs.rq_jobs.laboratory import kill_all
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
@@ -150,13 +150,13 @@ def test_it_refuses_while_a_worker_runs_and_says_what_remains(
     process = system.start_worker(**ADOPTING)
     [worker] = system.workers.all()
     assert way_back.main() == 1
-    says = f"taskqueue rq-return: worker {worker.name} runs jobs of RQ programs: stop it first (SIGTERM)\n"
+    says = f"firmq rq-return: worker {worker.name} runs jobs of RQ programs: stop it first (SIGTERM)\n"
     assert capsys.readouterr().err == says
     process.terminate()
     process.wait(60)
     system.redis.zadd(keys.foreign("high"), {"theirs": 1})
     assert way_back.main() == 1
-    assert "1 job is parked in queue high of Task Queue: taskqueue queues move-foreign high" in capsys.readouterr().err
+    assert "1 job is parked in queue high of Firmq: firmq queues move-foreign high" in capsys.readouterr().err
     system.redis.delete(keys.foreign("high"))
     assert way_back.main() == 0
     assert "nothing is left" in capsys.readouterr().out
@@ -178,7 +178,7 @@ def test_after_a_kill_rqs_worker_runs_everything(
     assert system.redis.hlen(keys.RQ_ADOPTED) > 1
     kill_all(worker)
     back = subprocess.run(
-        [sys.executable, "-m", "taskqueue", "rq-return"], env={**os.environ, "REDIS_URL": system.url}, cwd=ROOT,
+        [sys.executable, "-m", "firmq", "rq-return"], env={**os.environ, "REDIS_URL": system.url}, cwd=ROOT,
         capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert back.returncode == 0, back.stdout + back.stderr

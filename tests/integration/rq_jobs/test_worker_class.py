@@ -1,4 +1,4 @@
-"""`rq worker -w taskqueue.rq.Worker`: RQ's command line with this engine; its options mean what RQ says."""
+"""`rq worker -w firmq.rq.Worker`: RQ's command line with this engine; its options mean what RQ says."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from rq.job import Dependency, Job
 from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.suspension import suspend
 
-from taskqueue.rq import Worker as OurWorker
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import text
-from taskqueue.worker.rq_jobs.terms import VARIABLE, Terms
-from taskqueue.worker.rq_jobs.worker_class import address_of
+from firmq.rq import Worker as OurWorker
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import text
+from firmq.worker.rq_jobs.terms import VARIABLE, Terms
+from firmq.worker.rq_jobs.worker_class import address_of
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
@@ -57,7 +57,7 @@ def system(system: System, redis_server: EmbeddedRedis, request: pytest.FixtureR
 
 def start(system: System, *options: str, queues: tuple[str, ...] = ("high", "default")) -> subprocess.Popen[bytes]:
     """Starts `rq worker -w` as its users do."""
-    return system.start("rq.cli", "worker", "--url", system.url, "-w", "taskqueue.rq.Worker", *options, *queues)
+    return system.start("rq.cli", "worker", "--url", system.url, "-w", "firmq.rq.Worker", *options, *queues)
 
 
 def queue(system: System, name: str = "default") -> Any:
@@ -227,7 +227,7 @@ def commands(pid: int) -> list[str]:
         for each in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 found.append(each.cmdline())
-    return [each[3] for each in found if each[1:3] == ["-m", "taskqueue"]]
+    return [each[3] for each in found if each[1:3] == ["-m", "firmq"]]
 
 
 def test_workers_of_one_machine_have_one_housekeeper_and_another_when_its_worker_ends(system: System) -> None:
@@ -354,7 +354,7 @@ def test_executors_set_django_up(system: System) -> None:
 @OF_EACH_RQ
 def test_a_pool_of_these_workers(system: System) -> None:
     jobs = [queue(system).enqueue(shop.add, 1, number) for number in range(10)]
-    arguments = ("--url", system.url, "-n", "2", "-w", "taskqueue.rq.Worker", "--burst", "default")
+    arguments = ("--url", system.url, "-n", "2", "-w", "firmq.rq.Worker", "--burst", "default")
     assert ended(system.start("rq.cli", "worker-pool", *arguments)) == 0
     assert all(map(finished, jobs))
 
@@ -404,7 +404,7 @@ def test_the_address_is_that_of_the_programs_connection(connection: Redis, url: 
 
 
 def test_a_connection_of_sentinel_is_refused() -> None:
-    with pytest.raises(ValueError, match="start `taskqueue worker --rq`"):
+    with pytest.raises(ValueError, match="start `firmq worker --rq`"):
         address_of(Sentinel([("127.0.0.1", 1)]).master_for("main"))
 
 

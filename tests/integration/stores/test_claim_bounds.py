@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.limits import Limits
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.task import BatchPlace, NewTask, On, Parent, TaskState, new_task_id
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.limits import Limits
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store

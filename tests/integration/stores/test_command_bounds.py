@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.step import StepKind, encode_step
-from taskqueue.shared.domain.task import (
+from firmq.shared.domain import task_data
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.step import StepKind, encode_step
+from firmq.shared.domain.task import (
     RQ_JOB_TYPE,
     BatchPlace,
     NewTask,
@@ -27,20 +27,20 @@ from taskqueue.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.linker import scripts, with_quarantine
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import CHUNK, Queues, submit_arguments
-from taskqueue.shared.stores.remote_parents import RemoteParents, Seen
-from taskqueue.shared.stores.task_types import types_publish
-from taskqueue.shared.stores.tasks import Filter
-from taskqueue.shared.stores.unarchived import EndedTask, Unarchived
-from taskqueue.shared.stores.workers import announce
-from taskqueue.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
+from firmq.shared.redis.client import text
+from firmq.shared.redis.linker import scripts, with_quarantine
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
+from firmq.shared.stores.remote_parents import RemoteParents, Seen
+from firmq.shared.stores.task_types import types_publish
+from firmq.shared.stores.tasks import Filter
+from firmq.shared.stores.unarchived import EndedTask, Unarchived
+from firmq.shared.stores.workers import announce
+from firmq.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, Store

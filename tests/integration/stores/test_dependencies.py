@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
-from taskqueue.shared.errors import TaskNotFound
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import DeadLetters, purge
-from taskqueue.shared.stores.queues import Queues, Submitted
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.task import NewTask, On, OnParentFailure, Parent, TaskState, new_task_id
+from firmq.shared.errors import TaskNotFound
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import DeadLetters, purge
+from firmq.shared.stores.queues import Queues, Submitted
+from firmq.shared.stores.tasks import Records
 from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys

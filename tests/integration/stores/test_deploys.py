@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.deploys import HOURS, Deploys, Ends, VersionEnds
-from taskqueue.shared.stores.task_types import types_publish
-from taskqueue.shared.stores.workers import announce
+from firmq.shared.domain.clock import instant
+from firmq.shared.redis.client import text
+from firmq.shared.stores.deploys import HOURS, Deploys, Ends, VersionEnds
+from firmq.shared.stores.task_types import types_publish
+from firmq.shared.stores.workers import announce
 from tests.integration.stores.test_search import end, submit
 from tests.support.keys import keys
 from tests.support.store import Store

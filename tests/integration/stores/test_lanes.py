@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
-from taskqueue.worker.housekeeping.jobs.queue_entries import without_entry
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.task_types import TaskType, TaskTypes
+from firmq.worker.housekeeping.jobs.queue_entries import without_entry
 from tests.support.announcing import announce
 from tests.support.keys import keys
 from tests.support.limiting import submit

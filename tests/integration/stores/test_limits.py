@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.limit import Limit, read_limit
-from taskqueue.shared.domain.task import Webhook
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.pauses import of_type
-from taskqueue.worker.heartbeat import Heartbeat
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.limit import Limit, read_limit
+from firmq.shared.domain.task import Webhook
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.pauses import of_type
+from firmq.worker.heartbeat import Heartbeat
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
@@ -212,7 +212,7 @@ def test_without_its_limit_a_line_is_taken_in_order(store: Store, limits: Limits
     assert claim(store) == tasks[1:]
     claim(store)
     for left in ("limits*", "slots:*", "wait-queue*", "throttled:*"):
-        assert store.redis.keys(f"{keys.prefix}taskqueue:{left}") == []
+        assert store.redis.keys(f"{keys.prefix}firmq:{left}") == []
 
 
 def test_what_is_set_by_hand_stands_above_what_is_declared(store: Store, limits: Limits) -> None:
@@ -432,7 +432,7 @@ def test_without_waiting_tasks_no_turns_are_stored(store: Store) -> None:
 
 
 def test_deliveries_that_wait_for_each_other_take_turns_by_their_receivers(store: Store, limits: Limits) -> None:
-    limits.put("type:taskqueue.webhook", read_limit({"concurrency": 1}))
+    limits.put("type:firmq.webhook", read_limit({"concurrency": 1}))
     hooks = [Webhook(url=f"https://{host}/hooks", events=("cancelled",)) for host in ("silent.example",) * 9]
     hooks.append(Webhook(url="https://Shop.example:8443/hooks?a=b", events=("cancelled",)))
     for hook in hooks:

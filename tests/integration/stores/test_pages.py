@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.tasks import Filter
 from tests.support.store import Store
 
 Answer = TypeVar("Answer")

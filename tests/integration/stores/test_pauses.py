@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.pauses import Pauses, of_type
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.limit import read_limit
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.pauses import Pauses, of_type
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, waits_aside
 from tests.support.store import Store

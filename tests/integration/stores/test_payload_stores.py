@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.errors import CorruptRecord, PayloadUnavailable
-from taskqueue.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.errors import CorruptRecord, PayloadUnavailable
+from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
 from tests.support.payload_stores import BUCKET, object_server
 
 

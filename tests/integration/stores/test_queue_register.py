@@ -8,17 +8,17 @@ import pytest
 from redis import Redis
 from rq import Queue
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.task import NewTask, Parent, TaskState, Unique, new_task_id
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queue_register import FRESH, QueueRegister
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.task_types import types_waiting
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.task import NewTask, Parent, TaskState, Unique, new_task_id
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queue_register import FRESH, QueueRegister
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.task_types import types_waiting
+from firmq.shared.stores.tasks import Filter
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store, store_on
 

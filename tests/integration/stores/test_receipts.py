@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.task import Conflict, NewTask, TaskState, Unique, new_task_id
-from taskqueue.shared.stores.receipts import KEEP, Receipts
+from firmq.shared.domain.task import Conflict, NewTask, TaskState, Unique, new_task_id
+from firmq.shared.stores.receipts import KEEP, Receipts
 from tests.support.keys import keys
 from tests.support.store import Store
 

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.task_types import types_waiting
+from firmq.shared.domain.limit import read_limit
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.task_types import types_waiting
 from tests.integration.stores.test_command_bounds import commands_of
 from tests.integration.stores.test_throttling import check_consistency
 from tests.support.keys import keys
@@ -268,4 +268,4 @@ def test_scores_cost_the_claims_after_them_nothing(store: Store) -> None:
     submit(store, count=5)
     assert commands_of(store, "claim", (arguments[0], "after", *arguments[1:])) == before
     for left in ("throttled:*", "wait-queue*", "fair"):
-        assert store.redis.keys(f"{keys.prefix}taskqueue:{left}") == [], left
+        assert store.redis.keys(f"{keys.prefix}firmq:{left}") == [], left

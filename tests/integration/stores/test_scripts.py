@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
-from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.redis import linker, scripts
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.linker import CONFIRMING, source, sources, with_quarantine
-from taskqueue.shared.redis.scripts import digest
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.dead_letters import purge, requeue
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import discard
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.task import RQ_STATUS, TRANSITIONS, BatchPlace, NewTask, On, Parent, TaskState, new_task_id
+from firmq.shared.errors import IllegalTransition, TaskNotFound
+from firmq.shared.redis import linker, scripts
+from firmq.shared.redis.client import text
+from firmq.shared.redis.linker import CONFIRMING, source, sources, with_quarantine
+from firmq.shared.redis.scripts import digest
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.dead_letters import purge, requeue
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import discard
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
@@ -32,7 +32,7 @@ from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
 
 def test_no_script_spells_a_key() -> None:
     for name, script in sources().items():
-        assert not re.search(r"['\"](?:taskqueue|rq):", script), name
+        assert not re.search(r"['\"](?:firmq|rq):", script), name
 
 
 def test_every_script_whose_write_is_confirmed_can_be_loaded(store: Store) -> None:
@@ -483,7 +483,7 @@ def test_after_its_retention_nothing_is_left_of_a_task(store: Store) -> None:
     for state in ("completed", "failed", "cancelled"):
         assert maintenance.prune(store.scripts, state, to_us(timedelta(days=1)), 10) == (1, 1)
     store.redis.delete(keys.wakeup("normal"), keys.rq_queue("normal"))
-    stays = (b"taskqueue:throughput", b"taskqueue:first-seen")
+    stays = (b"firmq:throughput", b"firmq:first-seen")
     left = {key for key in store.snapshot() if not any(each in key for each in stays)} - empty
     assert left == {keys.RQ_QUEUES.encode(), keys.QUEUES.encode()}
 

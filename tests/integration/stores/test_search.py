@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.search import parse_data
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
-from taskqueue.shared.stores.dead_letters import DeadLetters
-from taskqueue.shared.stores.tasks import LOOK_AT, Filter, filter_of
+from firmq.shared.domain.search import parse_data
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared.stores.dead_letters import DeadLetters
+from firmq.shared.stores.tasks import LOOK_AT, Filter, filter_of
 from tests.support.attempt_ends import ENDS
 from tests.support.data_fields import CASES
 from tests.support.keys import keys
@@ -66,7 +66,7 @@ def test_data_compares_as_json(store: Store, data: str, word: str, matches: bool
 
 
 def test_data_that_is_no_json_matches_nothing(store: Store) -> None:
-    head = '["taskqueue.rq.refuse",null,["noop",'
+    head = '["firmq.rq.refuse",null,["noop",'
     for stored in (
         "",
         "x",

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.step import StepKind, encode_step, read_step, with_schema
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.maintenance import promote
-from taskqueue.shared.stores.steps import RedisSteps
-from taskqueue.shared.stores.tasks import filter_of
+from firmq.shared.domain.step import StepKind, encode_step, read_step, with_schema
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import IllegalTransition, TaskNotFound
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.maintenance import promote
+from firmq.shared.stores.steps import RedisSteps
+from firmq.shared.stores.tasks import filter_of
 from tests.support.keys import keys
 from tests.support.store import SECOND, Store
 

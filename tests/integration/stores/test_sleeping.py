@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.lock import NO_LOCK
-from taskqueue.shared.domain.step import StepKind, encode_step
-from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.batches import Batches, BatchTerms
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.domain.step import StepKind, encode_step
+from firmq.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.steps import RedisSteps
 from tests.support.keys import keys
 from tests.support.store import NULL, SECOND, Store
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from taskqueue.shared.domain.step import StepKind, encode_step, read_step
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import LeaseEnded, TooManySteps
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.dead_letters import DeadLetters, requeue
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.domain.step import StepKind, encode_step, read_step
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import LeaseEnded, TooManySteps
+from firmq.shared.redis.client import text
+from firmq.shared.stores.dead_letters import DeadLetters, requeue
+from firmq.shared.stores.steps import RedisSteps
 from tests.support.keys import keys
 from tests.support.store import SECOND, Store
 

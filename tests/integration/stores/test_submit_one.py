@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask
-from taskqueue.shared.stores.queues import Queues, submit_arguments
+from firmq.shared.domain.task import NewTask
+from firmq.shared.stores.queues import Queues, submit_arguments
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.limit import read_limit
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Filter
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, WEIGHTS, Store
@@ -94,7 +94,7 @@ def test_recovery_leaves_it_where_it_is(store: Store, throttled: str) -> None:
 
 
 def check_consistency(store: Store) -> dict[str, int]:
-    from taskqueue.shared.domain.lock import FencingToken
+    from firmq.shared.domain.lock import FencingToken
 
     wrong: Counter[str] = Counter()
     for _ in range(20):
@@ -247,5 +247,5 @@ def test_no_limit_is_exceeded_and_no_task_forgotten(store: Store, limits: Limits
     assert turmoil.unended() == 0
     claim(store)
     for left in ("throttled:*", "pending:*", "wait-queue*", "slots:*", "limits:due", "fair"):
-        assert store.redis.keys(f"{keys.prefix}taskqueue:{left}") == [], left
+        assert store.redis.keys(f"{keys.prefix}firmq:{left}") == [], left
     assert store.redis.keys(keys.rq_deferred("*")) == []

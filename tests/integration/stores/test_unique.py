@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.queues import Queues, Submitted
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import Conflict, NewTask, On, OnParentFailure, Parent, TaskState, Unique, new_task_id
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.queues import Queues, Submitted
+from firmq.shared.stores.tasks import Records
 from tests.support.keys import keys
 from tests.support.store import Store
 

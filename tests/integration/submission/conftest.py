@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import AsyncQueue, Queue
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq import AsyncQueue, Queue
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.blocking import Blocking
 from tests.support.least_privilege import SUBMITTER, url_of_user
 

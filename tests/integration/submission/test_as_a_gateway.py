@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import Client
-from taskqueue.gateway.app import create_app
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.submission.options import plain
-from taskqueue.shared.submission.problems import Problem, Refused, problem
+from firmq import Client
+from firmq.gateway.app import create_app
+from firmq.shared.config.settings import Settings
+from firmq.shared.redis.client import connect, text
+from firmq.shared.submission.options import plain
+from firmq.shared.submission.problems import Problem, Refused, problem
 from tests.integration.submission.conftest import MakeQueue
 from tests.support.keys import keys
 
@@ -107,7 +107,7 @@ def test_an_idempotency_key_is_recognized_on_both_ways(gateway: Gateway, queue: 
 
 def test_a_repetition_is_answered_even_when_its_type_is_gone(make_queue: MakeQueue, redis_client: Redis) -> None:
     first = make_queue().submit("process", 1, idempotency_key="k", priority="low")
-    for key in redis_client.keys(f"{keys.prefix}taskqueue:types*"):
+    for key in redis_client.keys(f"{keys.prefix}firmq:types*"):
         redis_client.delete(key)
     again = make_queue(patience=0).submit("process", 1, idempotency_key="k", priority="low")
     assert again == first
@@ -140,7 +140,7 @@ def test_half_a_surrogate_pair_is_refused(queue: Any) -> None:
 def test_methods_and_options_are_those_of_the_client() -> None:
     import inspect
 
-    from taskqueue import AsyncQueue, Queue
+    from firmq import AsyncQueue, Queue
 
     for kind in (Queue, AsyncQueue):
         for name in ("submit", "get", "wait", "result", "cancel"):

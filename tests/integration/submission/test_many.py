@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import Accepted, Problem, new_task
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq import Accepted, Problem, new_task
+from firmq.shared.redis.client import text
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.submission.conftest import TYPES, MakeQueue
 from tests.support.keys import keys
 from tests.support.relay import SpanForwarder

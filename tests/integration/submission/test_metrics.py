@@ -16,7 +16,7 @@ import asyncio, json, sys
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from taskqueue import AsyncQueue, Queue, Refused, new_task
+from firmq import AsyncQueue, Queue, Refused, new_task
 
 reader = InMemoryMetricReader()
 MANY = [new_task("process", 3), new_task("process", 4, priority="high"), new_task("proces", 5)]
@@ -73,11 +73,11 @@ def test_submissions_are_counted_by_queue_and_error(kind: str, submitter_url: st
 
 
 def metrics_in(told: dict[str, Any]) -> list[dict[str, Any]]:
-    [scope] = [each for each in told["resource_metrics"][0]["scope_metrics"] if each["scope"]["name"] == "taskqueue"]
+    [scope] = [each for each in told["resource_metrics"][0]["scope_metrics"] if each["scope"]["name"] == "firmq"]
     return list(scope["metrics"])
 
 
 def about(point: dict[str, Any]) -> tuple[str | None, str | None]:
     attributes = point["attributes"]
-    assert attributes["messaging.system"] == "taskqueue"
+    assert attributes["messaging.system"] == "firmq"
     return attributes.get("messaging.destination.name"), attributes.get("error.type")

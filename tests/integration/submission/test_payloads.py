@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import Unavailable, new_task
+from firmq import Unavailable, new_task
 from tests.integration.submission.conftest import MakeQueue
 from tests.support.harness import running_system
 from tests.support.keys import keys

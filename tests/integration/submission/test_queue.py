@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import AsyncQueue, Conflict, NotFound, NotInTime, Queue, TaskFailed, Unavailable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.worker.handlers import default_client
+from firmq import AsyncQueue, Conflict, NotFound, NotInTime, Queue, TaskFailed, Unavailable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.worker.handlers import default_client
 from tests.integration.submission.conftest import TYPES, MakeQueue
 from tests.support.figures import judge_since
 from tests.support.harness import running_system, wait_until
@@ -188,7 +188,7 @@ def test_event_loops_that_end_leave_no_threads_and_connections(
 ) -> None:
     import asyncio
 
-    monkeypatch.setenv("TASKQUEUE_URL", submitter_url)
+    monkeypatch.setenv("FIRMQ_URL", submitter_url)
     monkeypatch.setattr(default_client, "_of_loop", {})
 
     async def submit(number: int) -> None:
@@ -240,7 +240,7 @@ def test_direct_submission_needs_neither_flask_nor_rq_nor_opentelemetry(submitte
 import sys
 for name in ("flask", "rq", "opentelemetry", "prometheus_client", "croniter", "yaml"):
     sys.modules[name] = None
-from taskqueue import Queue
+from firmq import Queue
 with Queue({submitter_url!r}) as queue:
     print(queue.submit("process", 1, delay=5, tags=["a"]).status)
 """

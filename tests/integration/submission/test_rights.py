@@ -9,9 +9,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.linker import source
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.linker import source
 from tests.support import one_slot
 from tests.support.keys import keys
 from tests.support.least_privilege import SUBMITTER, rules
@@ -89,7 +89,7 @@ def test_every_key_and_command_of_its_scripts_is_on_the_list() -> None:
     text = "\n".join(source(name, keys) for name in SCRIPTS)
     commands = {f"+{name.lower()}" for name in re.findall(r"redis\.p?call\('([A-Z]+)'", text)}
     assert commands - {rule.partition("|")[0] for rule in RULES} == set()
-    used = {key for key in re.findall(r"'((?:taskqueue|rq):[^']*)'", text) if key != "taskqueue:"}
+    used = {key for key in re.findall(r"'((?:firmq|rq):[^']*)'", text) if key != "firmq:"}
     channels = [rule[1:] for rule in RULES if rule.startswith("&")]
     missing = {key for key in used if not any(_matches(each, key) for each in (*PATTERNS, *channels))}
     assert missing == set()

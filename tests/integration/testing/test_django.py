@@ -35,7 +35,7 @@ django.setup()
 from django.contrib.auth.models import User
 from django.db import connections
 
-from taskqueue import task
+from firmq import task
 
 
 @task("add-user")
@@ -58,8 +58,8 @@ MEMBER = os.environ.get("PYTEST_XDIST_WORKER", "")
 @pytest.mark.django_db(transaction=True, databases="__all__")
 @pytest.mark.parametrize("alias", [each for each in connections if each != "replica"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_row_is_written_where_the_test_reads(taskqueue_worker, alias, number):
-    name = taskqueue_worker.result(add_user.submit("ann", alias).task_id, timeout=30)
+def test_a_row_is_written_where_the_test_reads(firmq_worker, alias, number):
+    name = firmq_worker.result(add_user.submit("ann", alias).task_id, timeout=30)
     assert name == str(connections[alias].settings_dict["NAME"])
     assert "test" in name
     assert MEMBER in name
@@ -74,7 +74,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "settings.py").write_text(SETTINGS)
     (tmp_path / "shop" / "tasks.py").write_text(TASKS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntaskqueue_modules = shop.tasks\npythonpath = .\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfirmq_modules = shop.tasks\npythonpath = .\n")
     return tmp_path
 
 
@@ -101,7 +101,7 @@ def test_a_worker_uses_a_file_of_the_tests(project: Path) -> None:
 
 
 def test_a_test_in_a_transaction_is_refused(project: Path) -> None:
-    told = run_with_django(project, "def test_it(db, taskqueue_worker): ...")
+    told = run_with_django(project, "def test_it(db, firmq_worker): ...")
     assert "does not see what a test writes in a transaction: mark the test with @pytest.mark.django_db(tr" in told
 
 
@@ -112,26 +112,24 @@ def test_a_database_in_memory_is_refused(project: Path) -> None:
 
 
 def test_a_database_in_memory_does_not_matter_to_a_test_without_databases(project: Path) -> None:
-    (project / "shop" / "tasks.py").write_text(
-        "from taskqueue import task\n\n@task('echo')\ndef echo(data): return data\n"
-    )
+    (project / "shop" / "tasks.py").write_text("from firmq import task\n\n@task('echo')\ndef echo(data): return data\n")
     test = """
         import pytest
         from shop.tasks import echo
 
-        def test_echo(taskqueue_worker):
-            assert taskqueue_worker.result(echo.submit(5).task_id, timeout=60) == 5
+        def test_echo(firmq_worker):
+            assert firmq_worker.result(echo.submit(5).task_id, timeout=60) == 5
 
         @pytest.mark.django_db(transaction=True)
-        def test_marked(taskqueue_worker): ...
+        def test_marked(firmq_worker): ...
 
-        def test_fixture(transactional_db, taskqueue_worker): ...
+        def test_fixture(transactional_db, firmq_worker): ...
     """
     told = run_with_django(project, textwrap.dedent(test), SHOP_MEMORY="1")
     assert "1 passed, 2 errors" in told, told
 
 
 def test_without_the_databases_of_tests_a_worker_is_refused(project: Path) -> None:
-    told = run(project, "def test_it(taskqueue_worker): ...", DJANGO_SETTINGS_MODULE="shop.settings")
+    told = run(project, "def test_it(firmq_worker): ...", DJANGO_SETTINGS_MODULE="shop.settings")
     assert "would use the development database, because Django is not set up" in told
     assert "install pytest-django" in told

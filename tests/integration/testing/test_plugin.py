@@ -15,7 +15,7 @@ TASKS = """
 import time
 from datetime import date
 
-from taskqueue import task
+from firmq import task
 
 
 @task("send-invoice", max_retries=1)
@@ -39,7 +39,7 @@ async def greet(name: str) -> str:
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
 """
-CONFIGURATION = "[pytest]\ntaskqueue_modules = shop.tasks\npythonpath = .\n"
+CONFIGURATION = "[pytest]\nfirmq_modules = shop.tasks\npythonpath = .\n"
 EAGER = """
 import asyncio
 import threading
@@ -48,33 +48,33 @@ from datetime import date
 import pytest
 
 from shop.tasks import close_order, greet, send_invoice
-from taskqueue import ClientError
+from firmq import ClientError
 
 
-def test_a_task_ran_when_submit_returns(taskqueue_eager):
+def test_a_task_ran_when_submit_returns(firmq_eager):
     task = send_invoice.submit(order=7, due=date(2024, 2, 29))
-    assert taskqueue_eager.result(task.task_id) == "invoice 7, due 2024"
+    assert firmq_eager.result(task.task_id) == "invoice 7, due 2024"
 
 
-def test_what_was_submitted_is_seen(taskqueue_eager):
+def test_what_was_submitted_is_seen(firmq_eager):
     send_invoice.options(delay=60, unique_key="7").submit(order=7, due=date(2024, 2, 29))
-    [task] = taskqueue_eager.tasks(task_type="send-invoice")
-    assert taskqueue_eager.get(task.task_id).data == {"order": 7, "due": "2024-02-29"}
+    [task] = firmq_eager.tasks(task_type="send-invoice")
+    assert firmq_eager.get(task.task_id).data == {"order": 7, "due": "2024-02-29"}
 
 
-def test_a_handler_submits_within_a_handler(taskqueue_eager):
-    child = taskqueue_eager.result(close_order.submit(7).task_id)
-    assert taskqueue_eager.result(child) == "invoice 7, due 2024"
+def test_a_handler_submits_within_a_handler(firmq_eager):
+    child = firmq_eager.result(close_order.submit(7).task_id)
+    assert firmq_eager.result(child) == "invoice 7, due 2024"
 
 
-def test_a_failure_is_on_record(taskqueue_eager):
+def test_a_failure_is_on_record(firmq_eager):
     task = send_invoice.submit(order=-1, due=date(2024, 2, 29))
-    assert (task.status, len(taskqueue_eager.get(task.task_id).attempts)) == ("failed", 2)
+    assert (task.status, len(firmq_eager.get(task.task_id).attempts)) == ("failed", 2)
 
 
-def test_asyncio(taskqueue_eager):
+def test_asyncio(firmq_eager):
     task = asyncio.run(greet.submit_async("Ann"))
-    assert taskqueue_eager.result(task.task_id) == "Hello Ann"
+    assert firmq_eager.result(task.task_id) == "Hello Ann"
 
 
 def test_the_client_is_that_of_one_test():
@@ -88,45 +88,45 @@ from datetime import date
 import pytest
 
 from shop.tasks import close_order, greet, send_invoice, sleep
-from taskqueue import Client, TaskFailed
+from firmq import Client, TaskFailed
 
 
-def test_a_worker_runs_what_is_submitted(taskqueue_worker):
+def test_a_worker_runs_what_is_submitted(firmq_worker):
     task = send_invoice.submit(order=7, due=date(2024, 2, 29))
-    assert taskqueue_worker.result(task.task_id, timeout=30) == "invoice 7, due 2024"
-    assert taskqueue_worker.get(task.task_id).attempts[0].worker != "local"
+    assert firmq_worker.result(task.task_id, timeout=30) == "invoice 7, due 2024"
+    assert firmq_worker.get(task.task_id).attempts[0].worker != "local"
 
 
-def test_a_failure_is_retried_soon(taskqueue_worker):
+def test_a_failure_is_retried_soon(firmq_worker):
     task = send_invoice.submit(order=-1, due=date(2024, 2, 29))
     with pytest.raises(TaskFailed):
-        taskqueue_worker.result(task.task_id, timeout=30)
-    assert [letter.attempt for letter in taskqueue_worker.dead_letters] == [2]
+        firmq_worker.result(task.task_id, timeout=30)
+    assert [letter.attempt for letter in firmq_worker.dead_letters] == [2]
 
 
-def test_handlers_submit_to_the_same_system(taskqueue_worker):
-    child = taskqueue_worker.result(close_order.submit(7).task_id, timeout=30)
-    assert taskqueue_worker.result(child, timeout=30) == "invoice 7, due 2024"
+def test_handlers_submit_to_the_same_system(firmq_worker):
+    child = firmq_worker.result(close_order.submit(7).task_id, timeout=30)
+    assert firmq_worker.result(child, timeout=30) == "invoice 7, due 2024"
 
 
-def test_clients_without_an_address_use_the_system(taskqueue_worker):
+def test_clients_without_an_address_use_the_system(firmq_worker):
     with Client() as client:
         assert client.result(asyncio.run(greet.submit_async("Ann")).task_id, timeout=30) == "Hello Ann"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_each_test_begins_without_tasks(taskqueue_worker, number):
-    assert list(taskqueue_worker.tasks()) == list(taskqueue_worker.dead_letters) == []
-    assert not any(queue.paused for queue in taskqueue_worker.queues.all())
+def test_each_test_begins_without_tasks(firmq_worker, number):
+    assert list(firmq_worker.tasks()) == list(firmq_worker.dead_letters) == []
+    assert not any(queue.paused for queue in firmq_worker.queues.all())
     task = greet.options(idempotency_key="same", unique_key="same").submit(f"{number}")
-    assert taskqueue_worker.result(task.task_id, timeout=30) == f"Hello {number}"
+    assert firmq_worker.result(task.task_id, timeout=30) == f"Hello {number}"
     send_invoice.options(delay=3600).submit(order=1, due=date(2024, 2, 29))
     running = sleep.submit(60)
-    for seen in taskqueue_worker.watch(running.task_id):
+    for seen in firmq_worker.watch(running.task_id):
         if seen.status == "running":
             break
     sleep.submit(60)
-    taskqueue_worker.queues.pause("high", reason="test")
+    firmq_worker.queues.pause("high", reason="test")
 """
 
 
@@ -141,7 +141,7 @@ def project(tmp_path: Path) -> Path:
 def run(project: Path, tests: str, **environment: str) -> str:
     """Runs tests of the project with the plugin; what pytest wrote."""
     (project / "test_shop.py").write_text(tests)
-    command = (sys.executable, "-m", "pytest", "-p", "taskqueue.testing.plugin", "--basetemp", project / "temp", "-q")
+    command = (sys.executable, "-m", "pytest", "-p", "firmq.testing.plugin", "--basetemp", project / "temp", "-q")
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -173,7 +173,7 @@ def test_a_real_worker_runs_tasks_and_each_test_begins_empty(project: Path) -> N
         "ALERT_AFTER": "?",
     }
     told = run(project, WORKER, **others)
-    logs = "\n".join(path.read_text() for path in project.glob("temp/taskqueue*/*.log"))
+    logs = "\n".join(path.read_text() for path in project.glob("temp/firmq*/*.log"))
     assert "7 passed" in told, told + logs
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _works_in(path, project)]
     assert [pid for pid in pids if alive(pid)] == [], "processes were left"
@@ -187,19 +187,17 @@ def _works_in(process: Path, folder: Path) -> bool:
 
 
 def test_a_module_that_cannot_be_imported_is_named(project: Path) -> None:
-    told = run(project, "def test_it(taskqueue_worker): ...", PYTEST_ADDOPTS="-o taskqueue_modules=shop.taks")
+    told = run(project, "def test_it(firmq_worker): ...", PYTEST_ADDOPTS="-o firmq_modules=shop.taks")
     assert "worker ended with status 2 before it was ready" in told
     assert "module shop.taks cannot be imported" in told
 
 
 def test_without_modules_the_error_says_what_to_set(project: Path) -> None:
-    told = run(project, "def test_it(taskqueue_worker): ...", PYTEST_ADDOPTS="-o taskqueue_modules=")
-    assert "set taskqueue_modules in the configuration of pytest, or TASK_MODULES" in told
+    told = run(project, "def test_it(firmq_worker): ...", PYTEST_ADDOPTS="-o firmq_modules=")
+    assert "set firmq_modules in the configuration of pytest, or TASK_MODULES" in told
 
 
 def test_the_plugin_loads_nothing_before_a_fixture_is_used() -> None:
-    code = (
-        "import sys, taskqueue.testing.plugin; print([each for each in sys.modules if each.startswith('taskqueue.')])"
-    )
+    code = "import sys, firmq.testing.plugin; print([each for each in sys.modules if each.startswith('firmq.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['taskqueue.testing', 'taskqueue.testing.plugin']\n"
+    assert done.stdout == "['firmq.testing', 'firmq.testing.plugin']\n"

@@ -7,7 +7,7 @@ import signal
 
 from redis import Redis
 
-from taskqueue.shared.domain.task import Outcome, TaskState
+from firmq.shared.domain.task import Outcome, TaskState
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.clock import instant_us
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.clock import instant_us
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.harness import System, running_system, wait_until
 from tests.support.least_privilege import url_of_user

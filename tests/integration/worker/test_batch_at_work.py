@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from taskqueue.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
-from taskqueue.shared.stores.batches import Batches, BatchTerms
+from firmq.shared.domain.task import BatchPlace, NewTask, TaskState, new_task_id
+from firmq.shared.stores.batches import Batches, BatchTerms
 from tests.support.harness import System
 
 TASKS = 300

@@ -8,15 +8,15 @@ import pytest
 from redis import Redis
 from redis.client import PubSub
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.queue_selection import QueueSelection
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.worker.engine.claimed_queues import ClaimedQueues
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.queue_selection import QueueSelection
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues
+from firmq.worker.engine.claimed_queues import ClaimedQueues
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.redis_session import ClaimOrder, RedisSession
 from tests.support.harness import answered
 from tests.support.keys import keys
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain import task_data
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.executors import ipc, process
-from taskqueue.worker.executors.ipc import EndedAttempt
-from taskqueue.worker.executors.process import ExecutorProcess
+from firmq.shared.domain import task_data
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.executors import ipc, process
+from firmq.worker.executors.ipc import EndedAttempt
+from firmq.worker.executors.process import ExecutorProcess
 from tests.support.harness import wait_until
 from tests.unit.worker.fakes import claimed
 

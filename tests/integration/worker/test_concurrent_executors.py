@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.domain.task import TaskDetail, TaskState
 from tests.support.figures import judge, judge_since
 from tests.support.harness import System, running_system, wait_until
 

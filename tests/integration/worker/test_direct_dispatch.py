@@ -9,17 +9,17 @@ import pytest
 from redis import Redis
 from redis.client import PubSub
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.errors import StoreRefused
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.idempotency import Idempotency, Request
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.errors import StoreRefused
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.idempotency import Idempotency, Request
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Records
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, answered, wait_until
 from tests.support.keys import keys

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.worker.local import LocalClient
+from firmq.shared.domain.task import TaskState
+from firmq.worker.local import LocalClient
 from tests.support.handlers_durable import calls
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

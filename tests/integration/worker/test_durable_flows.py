@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.domain.task import TaskDetail, TaskState
 from tests.support.harness import System
 
 MODULES = {"TASK_MODULES": "tests.support.handlers_durable"}

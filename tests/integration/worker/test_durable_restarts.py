@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import LeaseEnded
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import LeaseEnded
+from firmq.shared.stores.steps import RedisSteps
 from tests.support.handlers_durable import calls
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

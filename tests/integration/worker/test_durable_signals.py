@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import IllegalTransition
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.submission.refusals import Refusal
-from taskqueue.shared.submission.type_cache import check_signal
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import IllegalTransition
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.type_cache import check_signal
 from tests.support.handlers_durable import calls
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

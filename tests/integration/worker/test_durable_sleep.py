@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.handlers_durable import calls
 from tests.support.harness import System, wait_until
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import Outcome, TaskDetail, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.task import Outcome, TaskDetail, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.handlers_durable import calls, rows_of
 from tests.support.harness import System, wait_until
 

@@ -12,7 +12,7 @@ from functools import partial
 import psutil
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.harness import System, wait_until
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]

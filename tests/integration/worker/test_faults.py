@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.harness import System, alive, free_port, running_system, scrape, wait_until
 from tests.support.keys import keys
@@ -177,7 +177,7 @@ def test_a_frozen_worker_cannot_write_after_its_lease_ended(system: System, tmp_
     assert system.records.get(task_id) == first
     completed = "task_completions_total", (("status", "completed"), ("type", "long-at-first"))
     assert [scrape(port, 5)[completed] for port in ports] == [0, 1], "one task is counted once"
-    assert scrape(ports[0], 5)["taskqueue_leases_lost_total", ()] == 1
+    assert scrape(ports[0], 5)["firmq_leases_lost_total", ()] == 1
     assert other.poll() is None
     assert frozen.poll() is None
 

@@ -12,12 +12,12 @@ from redis import Redis
 from rq import Queue
 from rq.job import Job, JobStatus
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.doctor.system import check
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
+from firmq.shared.config.settings import load
+from firmq.shared.doctor.system import check
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store
@@ -143,7 +143,7 @@ def test_the_doctor_says_what_to_do(store: Store, redis_url: str) -> None:
     settings = load({"REDIS_URL": redis_url})
     [found] = [each for each in check(store.redis, settings) if each.check == "foreign jobs"]
     assert "1 in low" in found.seen
-    assert "taskqueue queues move-foreign NAME --to QUEUE" in found.advice
+    assert "firmq queues move-foreign NAME --to QUEUE" in found.advice
 
 
 def test_many_are_moved_in_their_order(store: Store) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue import execute_with_lock, lock
-from taskqueue.shared.domain.lock import Lock, Taken
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import LockTaken
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import LockAdmin, LockInfo, RedisLocks
-from taskqueue.worker.handlers import locking
-from taskqueue.worker.handlers.context import CurrentTask, current
+from firmq import execute_with_lock, lock
+from firmq.shared.domain.lock import Lock, Taken
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import LockTaken
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import LockAdmin, LockInfo, RedisLocks
+from firmq.worker.handlers import locking
+from firmq.worker.handlers.context import CurrentTask, current
 from tests.support.handlers import skipped_if_locked, under_lock
 from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.task import Attempt, Outcome, TaskDetail, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.task import Attempt, Outcome, TaskDetail, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support import one_slot
 from tests.support.harness import System, running_system
 from tests.support.hooks import ENDS, KINDS

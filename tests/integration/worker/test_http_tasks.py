@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.task import Outcome, TaskDetail, TaskState
-from taskqueue.shared.stores.task_types import TaskTypes
+from firmq.shared.domain.task import Outcome, TaskDetail, TaskState
+from firmq.shared.stores.task_types import TaskTypes
 from tests.support import one_slot
 from tests.support.figures import judge_since
 from tests.support.harness import System, running_system, wait_until

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.stores.task_types import TaskTypes
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.stores.task_types import TaskTypes
 from tests.support.handlers import LEAVE_BEHIND
 from tests.support.harness import QUICK, System, alive, wait_until
 
@@ -131,7 +131,7 @@ def test_what_a_thread_says_that_an_earlier_task_left_behind_is_on_no_other_task
 def test_a_handler_can_print_when_the_reader_of_the_log_is_gone(system: System) -> None:
     reader, writer = os.pipe()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "taskqueue", "worker"],
+        [sys.executable, "-m", "firmq", "worker"],
         env={
             **os.environ,
             **QUICK,

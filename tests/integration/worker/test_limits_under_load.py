@@ -11,12 +11,12 @@ from datetime import datetime
 import psutil
 import pytest
 
-from taskqueue.shared.domain.limit import read_limit
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.limits import Limits
+from firmq.shared.domain.limit import read_limit
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.limits import Limits
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 
@@ -38,11 +38,11 @@ def submit(system: System, count: int, seconds: float, name: str = "m", **option
 
 
 def most_at_once(system: System, name: str = "m") -> int:
-    return max(int(each) for each in system.redis.lrange(f"{keys.prefix}taskqueue:measured:{name}:counts", 0, -1))
+    return max(int(each) for each in system.redis.lrange(f"{keys.prefix}firmq:measured:{name}:counts", 0, -1))
 
 
 def starts(system: System, name: str = "m") -> list[float]:
-    return sorted(float(each) for each in system.redis.lrange(f"{keys.prefix}taskqueue:measured:{name}:starts", 0, -1))
+    return sorted(float(each) for each in system.redis.lrange(f"{keys.prefix}firmq:measured:{name}:starts", 0, -1))
 
 
 def waits(system: System, count: int) -> list[float]:
@@ -164,9 +164,9 @@ def is_alive(pid: int, killed_at: float) -> bool:
 
 def still_there(system: System, worker_pid: int, killed_at: float) -> bool:
     """Whether an executor of a dead worker still works; what it did not sign off itself is signed off here."""
-    present = {text(each) for each in system.redis.smembers(f"{keys.prefix}taskqueue:measured:m:now")}
+    present = {text(each) for each in system.redis.smembers(f"{keys.prefix}firmq:measured:m:now")}
     of_victim = {each for each in present if each.startswith(f"{worker_pid}:")}
     living = {each for each in of_victim if is_alive(int(each.split(":")[1]), killed_at)}
     if of_victim - living:
-        system.redis.srem(f"{keys.prefix}taskqueue:measured:m:now", *(of_victim - living))
+        system.redis.srem(f"{keys.prefix}firmq:measured:m:now", *(of_victim - living))
     return bool(living)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.doctor.system import check_queues
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.doctor.system import check_queues
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import QUICK, ROOT, System, free_port, running_system, wait_until
 
 
@@ -108,7 +108,7 @@ def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
 ) -> None:
     handlers = tmp_path / "shop_handlers.py"
     good = (
-        "from taskqueue import task\n"
+        "from firmq import task\n"
         "@task('now')\ndef now() -> int: return 1\n"
         "@task('later')\nasync def later() -> int: return 2\n"
     )
@@ -139,7 +139,7 @@ def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
 
 def test_a_worker_that_may_open_too_few_files_ends_with_the_reason(system: System) -> None:
     system.as_shipped = True
-    command = ["sh", "-c", 'ulimit -n 12; exec "$0" -m taskqueue worker', sys.executable]
+    command = ["sh", "-c", 'ulimit -n 12; exec "$0" -m firmq worker', sys.executable]
     environment = {**os.environ, **QUICK, "REDIS_URL": system.url, "WORKER_METRICS_PORT": "0"}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr

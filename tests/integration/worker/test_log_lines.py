@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.domain.traceparent import attempt_span
+from firmq.shared.domain.task import TaskState
+from firmq.shared.domain.traceparent import attempt_span
 from tests.support.collector import Collector
 from tests.support.harness import System, free_port, wait_until
 

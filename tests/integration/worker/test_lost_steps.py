@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.step import StepKind, encode_step
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.errors import StepsLost
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.dead_letters import requeue
-from taskqueue.shared.stores.queues import submit_arguments
-from taskqueue.shared.stores.steps import RedisSteps
+from firmq.shared.domain.step import StepKind, encode_step
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.errors import StepsLost
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.dead_letters import requeue
+from firmq.shared.stores.queues import submit_arguments
+from firmq.shared.stores.steps import RedisSteps
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.support.handlers_durable import calls
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.payload import PayloadReference
-from taskqueue.shared.domain.task import NewTask, Parent, TaskDetail, TaskState, Webhook, new_task_id
-from taskqueue.shared.stores.payloads import Payloads, open_payload_store
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.payload import PayloadReference
+from firmq.shared.domain.task import NewTask, Parent, TaskDetail, TaskState, Webhook, new_task_id
+from firmq.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.stores.tasks import Records
 from tests.support.harness import System, running_system, wait_until
 from tests.support.payload_stores import BUCKET, object_server
 from tests.support.receiver import SECRET, receiving

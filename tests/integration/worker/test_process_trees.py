@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.worker.executors.process_tree import children
+from firmq.shared.domain.task import TaskState
+from firmq.worker.executors.process_tree import children
 from tests.support.handlers import BROOD
 from tests.support.harness import System, alive, command_line, wait_until
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.queues import Queues
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.queues import Queues
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 from tests.support.store import LEASE, WEIGHTS, Store

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.harness import System
 from tests.support.keys import keys
 

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from taskqueue.shared.domain.task import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.task import NewTask, On, OnParentFailure, Outcome, Parent, TaskState, new_task_id
+from firmq.shared.redis.client import text
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.signals import RELOAD
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.worker.executors.pool import RELOAD_GRACE
+from firmq.shared.config.signals import RELOAD
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.worker.executors.pool import RELOAD_GRACE
 from tests.support.harness import System, alive, wait_until
 
 HANDLERS = """
 import asyncio, os, pathlib, time
-from taskqueue import task
+from firmq import task
 
 @task("version")
 def version({parameters}) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import Outcome, TaskState
+from firmq.shared.domain.task import Outcome, TaskState
 from tests.support.harness import System, wait_until
 
 LONG = os.environ.get("TEST_LONG") == "1"

@@ -15,7 +15,7 @@ from contextlib import closing
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.support.harness import System, free_port, wait_until
 
 OLD: tuple[Mapping[str, object], ...] = (

@@ -22,9 +22,9 @@ from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
 from rq_dashboard.app import create_app
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.task import RQ_STATUS, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain import task_data
+from firmq.shared.domain.task import RQ_STATUS, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import ROOT, System, free_port, wait_until
 from tests.support.keys import keys
 from tests.support.rq_versions import VERSIONS, environment
@@ -168,13 +168,13 @@ def test_counting_with_rq_registries_changes_no_live_task(system: System, busy: 
     assert running == [busy[TaskState.RUNNING]]
 
 
-@pytest.mark.parametrize("function", ["taskqueue.rq.refuse", "shared.domain.task_data.refuse"])
+@pytest.mark.parametrize("function", ["firmq.rq.refuse", "shared.domain.task_data.refuse"])
 def test_an_rq_worker_that_takes_an_entry_runs_nothing(
     system: System, redis_server: EmbeddedRedis, function: str
 ) -> None:
     system.queues.pause("low", "only the stranger takes from it")
     task_id = system.submit("echo", '{"order": 7}', queue="low")
-    stored = task_data.encode("echo", '{"order": 7}').replace("taskqueue.rq.refuse", function)
+    stored = task_data.encode("echo", '{"order": 7}').replace("firmq.rq.refuse", function)
     system.redis.hset(keys.rq_job(task_id), "data", stored)
     command = [sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", redis_server.url]
     done = subprocess.run(
@@ -184,8 +184,8 @@ def test_an_rq_worker_that_takes_an_entry_runs_nothing(
         timeout=60,
         check=False,
     )
-    if function == "taskqueue.rq.refuse":
-        assert "RuntimeError: 'echo' is a task of Task Queue, which an RQ worker does not run" in done.stderr
+    if function == "firmq.rq.refuse":
+        assert "RuntimeError: 'echo' is a task of Firmq, which an RQ worker does not run" in done.stderr
     assert system.records.state(task_id) is TaskState.PENDING
     system.queues.resume("low")
     system.start_worker()

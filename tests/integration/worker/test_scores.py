@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
@@ -60,7 +60,7 @@ def test_four_workers_of_which_some_are_killed_lose_none(system: System, tmp_pat
     assert counts[TaskState.COMPLETED] == TASKS
     assert set(started(tmp_path / "order")) == scores.keys()
     for left in ("throttled:*", "pending:*", "wait-queue*", "fair"):
-        assert system.redis.keys(f"{keys.prefix}taskqueue:{left}") == [], left
+        assert system.redis.keys(f"{keys.prefix}firmq:{left}") == [], left
 
 
 def test_a_worker_takes_the_scores_between_its_bounds(system: System, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.domain.task import TaskDetail, TaskState
 from tests.support.harness import System, wait_until
 from tests.support.worker_hooks import announce
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.redis import schema_version
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.redis import schema_version
 from tests.support.archives import unpack
 from tests.support.harness import ROOT, System, wait_until
 
@@ -45,11 +45,7 @@ def unpacked(commit: str, folder: Path) -> Path:
 @pytest.mark.parametrize("which", ["the one before", "the first of this format"])
 def test_two_versions_share_the_queues_and_all_tasks_end(system: System, tmp_path: Path, which: str) -> None:
     code = unpacked(earlier(which), tmp_path / "earlier")
-    parts = [["taskqueue", "worker"], ["taskqueue", "housekeeper"]]
-    modules = "taskqueue.worker.handlers.examples,tests.support.handlers"
-    if not (code / "taskqueue").exists():  # before it was one package
-        parts, modules = [["worker"], ["worker.housekeeping"]], modules.removeprefix("taskqueue.")
-    old = [system.start_in(code, *each, WORKER_EXECUTORS="2", TASK_MODULES=modules) for each in parts]
+    old = [system.start_in(code, "firmq", part, WORKER_EXECUTORS="2") for part in ("worker", "housekeeper")]
     new = [system.start("worker", WORKER_EXECUTORS="2"), system.start_housekeeper()]
     wait_until(lambda: len(system.workers.all()) == 2, f"both announce themselves\n{system.logs()}", 60)
     assert {Path(f"/proc/{process.pid}/cwd").resolve() for process in old} == {code}

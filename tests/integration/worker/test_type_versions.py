@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.doctor.findings import Level
-from taskqueue.shared.doctor.system import check
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting
-from taskqueue.shared.stores.waiting import Reason, explain_waiting
-from taskqueue.shared.stores.workers import WorkerInfo
-from taskqueue.shared.submission.type_cache import TypeCache
-from taskqueue.worker.housekeeping.main import refused_by_types
+from firmq.shared.config.settings import Settings
+from firmq.shared.doctor.findings import Level
+from firmq.shared.doctor.system import check
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting
+from firmq.shared.stores.waiting import Reason, explain_waiting
+from firmq.shared.stores.workers import WorkerInfo
+from firmq.shared.submission.type_cache import TypeCache
+from firmq.worker.housekeeping.main import refused_by_types
 from tests.support.announcing import announce
 from tests.support.attempt_ends import ENDS
 from tests.support.figures import judge
@@ -85,7 +85,7 @@ def test_a_type_without_a_live_worker_waits_and_blocks_no_others(system: System)
 
 def test_a_set_that_redis_lost_is_published_again(system: System) -> None:
     system.start_worker(TASK_MODULES=AFTER)
-    system.redis.delete(*system.redis.keys(f"{keys.prefix}taskqueue:types:*"))
+    system.redis.delete(*system.redis.keys(f"{keys.prefix}firmq:types:*"))
     assert system.ended(system.submit("coming", OLD)).summary.state is TaskState.COMPLETED
     wait_until(lambda: "coming" in [each.name for each in TaskTypes(system.redis).all()], "it is there again")
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue.shared.domain.limit import Limit
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.task import Conflict, TaskState
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.limits import Limits
+from firmq.shared.domain.limit import Limit
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.task import Conflict, TaskState
+from firmq.shared.redis.client import text
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.limits import Limits
 from tests.integration.stores.test_unique import new
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

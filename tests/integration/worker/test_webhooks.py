@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.shared.domain.lock import FencingToken
-from taskqueue.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
-from taskqueue.shared.errors import IllegalTransition, TaskNotFound
-from taskqueue.shared.stores import maintenance
-from taskqueue.worker.handlers.pinned_http import CallFailed, Connection, in_thread
-from taskqueue.worker.handlers.signals import RetryLater
-from taskqueue.worker.handlers.webhook import DeliveryFailed, Notification, deliver
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.lock import FencingToken
+from firmq.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
+from firmq.shared.errors import IllegalTransition, TaskNotFound
+from firmq.shared.stores import maintenance
+from firmq.worker.handlers.pinned_http import CallFailed, Connection, in_thread
+from firmq.worker.handlers.signals import RetryLater
+from firmq.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.http.bind import FILES
-from taskqueue.shared.stores.task_types import TaskTypes
-from taskqueue.worker.engine.lane import SLOW
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.http.bind import FILES
+from firmq.shared.stores.task_types import TaskTypes
+from firmq.worker.engine.lane import SLOW
 from tests.support.harness import System, alive, wait_until
 from tests.support.keys import keys
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.dead_letters import purge, requeue
-from taskqueue.shared.stores.queues import Queues
-from taskqueue.shared.stores.tasks import Filter, Records
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.dead_letters import purge, requeue
+from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.tasks import Filter, Records
 from tests.support.attempt_ends import ENDS
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}

@@ -30,14 +30,14 @@ from redis import Redis
 from rq import Queue
 from rq.scheduler import RQScheduler
 
-from taskqueue.shared.domain.clock import instant, instant_us
-from taskqueue.shared.domain.lock import Lock
-from taskqueue.shared.domain.task import NewTask, new_task_id
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import RedisLocks
-from taskqueue.shared.stores.queues import Queues
+from firmq.shared.domain.clock import instant, instant_us
+from firmq.shared.domain.lock import Lock
+from firmq.shared.domain.task import NewTask, new_task_id
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import RedisLocks
+from firmq.shared.stores.queues import Queues
 from tests.labs.bench import server
 from tests.support.keys import keys
 
@@ -96,7 +96,7 @@ def housekeeper(url: str, folder: Path) -> Iterator[None]:
     }
     with open(folder / "housekeeper.log", "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "taskqueue", "housekeeper"], env=environment, cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "-m", "firmq", "housekeeper"], env=environment, cwd=ROOT, stdout=log, stderr=log
         )
     try:
         yield

@@ -25,10 +25,10 @@ from typing import Any
 import httpx
 from redis import Redis
 
-from taskqueue.shared.client import Client
-from taskqueue.shared.http.bind import free_port
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.task_types import TaskType, TaskTypes
+from firmq.shared.client import Client
+from firmq.shared.http.bind import free_port
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.labs.bench import paced
 from tests.labs.bench.growth import Store
 from tests.support.harness import ROOT, wait_until
@@ -46,7 +46,7 @@ def gateway(url: str) -> Iterator[str]:
     """A gateway on a free port; its address."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "taskqueue", "gateway"],
+        [sys.executable, "-m", "firmq", "gateway"],
         env={**os.environ, "REDIS_URL": url, "GATEWAY_PORT": str(port), "LOG_LEVEL": "WARNING"},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,

@@ -62,7 +62,7 @@ TABLES = (
         ),
     ),
     Table(
-        "Empty tasks, results not kept (Task Queue always keeps the record)",
+        "Empty tasks, results not kept (Firmq always keeps the record)",
         (
             Column("tasks/s", "drain-discarded", "tasks_per_second", whole, with_spread=True),
             Column("processor s per 1,000", "drain-discarded", "cpu_per_1000", short, with_spread=True),

@@ -25,9 +25,9 @@ import httpx
 import psutil
 from redis import Redis
 
-from taskqueue.shared.domain.task import NewTask, TaskState, new_task_id
-from taskqueue.shared.http.bind import free_port
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.http.bind import free_port
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.collector import Collector
 from tests.support.harness import System, running_system, wait_until
 
@@ -71,7 +71,7 @@ def drain(system: System, way: str, count: int) -> tuple[float, float]:
         )
         os.kill(worker.pid, 18)
         began, used = time.monotonic(), processor_seconds(system, worker.pid)
-        wait_until(lambda: system.redis.zcard("taskqueue:completed") == count, "all are done", 300)
+        wait_until(lambda: system.redis.zcard("firmq:completed") == count, "all are done", 300)
         took, used = time.monotonic() - began, processor_seconds(system, worker.pid) - used
         worker.terminate()
         worker.wait(20)

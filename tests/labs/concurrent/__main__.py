@@ -20,9 +20,9 @@ from pathlib import Path
 
 import psutil
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.support.harness import System, running_system, wait_until
 from tests.support.keys import keys
 
@@ -47,7 +47,7 @@ def start_worker(running: System) -> subprocess.Popen[bytes]:
     """Starts a worker as it is shipped, and waits until its concurrent executors run tasks."""
     env = {**os.environ, "REDIS_URL": running.url, "WORKER_METRICS_PORT": "0", **running.environment}
     with open(running.log_dir / "worker.log", "wb") as log:
-        worker = subprocess.Popen([sys.executable, "-m", "taskqueue", "worker"], env=env, stdout=log, stderr=log)
+        worker = subprocess.Popen([sys.executable, "-m", "firmq", "worker"], env=env, stdout=log, stderr=log)
     running.processes.append(worker)
     wait_until(lambda: running.redis.exists(keys.CONCURRENT_TYPES), "the worker published its types")
     for kind, data in (("sleep", {"seconds": 0}), ("compute", {"submitted_at": 0})):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 
-from taskqueue import task
+from firmq import task
 
 
 @task("sleep", timeout=60)

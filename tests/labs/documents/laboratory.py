@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.config.settings import load
+from firmq.shared.errors import SettingsError
 from tests.acceptance.running import Product, product
 from tests.support.harness import ROOT, wait_until
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from itertools import count
 
-from taskqueue.shared.http.bind import port_problem
+from firmq.shared.http.bind import port_problem
 
 HOST = f"127.{64 + (os.getpid() >> 16)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 """Linux answers to all of 127.0.0.0/8. A process id has 22 bits."""

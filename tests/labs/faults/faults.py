@@ -21,9 +21,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from rq import Queue
 
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.redis.linker import source
-from taskqueue.worker.executors.ipc import CONCURRENT
+from firmq.shared.redis.client import text
+from firmq.shared.redis.linker import source
+from firmq.worker.executors.ipc import CONCURRENT
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call
@@ -41,7 +41,7 @@ local until_ = now() + ARGV[1]
 while now() < until_ do end
 """
 """A script that does nothing for so many microseconds."""
-_EXECUTOR = f"taskqueue.worker.executors.child {CONCURRENT} "
+_EXECUTOR = f"firmq.worker.executors.child {CONCURRENT} "
 TOGETHER = 1000
 """Leases that end in the same moment."""
 MANY = 1_000_000

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 
-from taskqueue import GiveUp, RetryLater, current_task, report_progress, task
+from firmq import GiveUp, RetryLater, current_task, report_progress, task
 from tests.labs.faults.ledger import EXECUTIONS
 from tests.labs.faults.surroundings import changed
 

@@ -15,8 +15,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from taskqueue import report_progress, task
-from taskqueue.worker.executors.leftovers import THOROUGH_US
+from firmq import report_progress, task
+from firmq.worker.executors.leftovers import THOROUGH_US
 from tests.labs.faults.handlers import FOUND, begin, line, note
 from tests.labs.faults.surroundings import LEFT
 

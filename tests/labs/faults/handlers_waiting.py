@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from taskqueue import task
+from firmq import task
 from tests.labs.faults.handlers import MARK, alive, begin, finish, look_back, note, run
 
 BLOCKS = 3.0

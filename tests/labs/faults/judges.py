@@ -11,7 +11,7 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.redis.client import text
+from firmq.shared.redis.client import text
 from tests.labs.faults import kinds
 from tests.labs.faults.case import AFTER_THAW, SECOND, Case
 from tests.labs.faults.faults import Happened, command_of

@@ -11,9 +11,9 @@ from random import Random
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.tasks import Records
 from tests.labs.faults import kinds
 from tests.labs.faults.clients import Client, call
 from tests.labs.faults.faults import FAULTS, Fault, Happened, Scene, Undo, draw_seconds, now_ns

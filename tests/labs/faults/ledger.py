@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from taskqueue.worker.executors.ipc import CONCURRENT
+from firmq.worker.executors.ipc import CONCURRENT
 
 EXECUTIONS = "executions"
 REQUESTS = "requests"

@@ -648,7 +648,7 @@ MUTATIONS: Sequence[Mutation] = (
         STEADY,
         "shared/redis/lua/work/report.lua",
         "  release_unique(id, unique)\n",
-        "  release_unique(id, unique)\n  redis.call('SET', 'taskqueue:parked-claim:left-' .. id, '', 'EX', 3600)\n",
+        "  release_unique(id, unique)\n  redis.call('SET', 'firmq:parked-claim:left-' .. id, '', 'EX', 3600)\n",
         _LOAD,
     ),
     Mutation(

@@ -10,8 +10,8 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.shared.domain.task import RQ_STATUS, TaskState
-from taskqueue.shared.redis.client import text
+from firmq.shared.domain.task import RQ_STATUS, TaskState
+from firmq.shared.redis.client import text
 from tests.integration.model.recount import indexes
 from tests.integration.model.reference import Task
 from tests.labs.faults import kinds

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.integration.redis.watched import SERVICE, Watched
 from tests.labs.faults import judges
 from tests.labs.faults.addresses import HOST, new_port

@@ -21,10 +21,10 @@ import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 
-from taskqueue.shared.http.gunicorn import memory_folder
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.local.supervisor import describe_exit
-from taskqueue.shared.parent_death import dies_with_us
+from firmq.shared.http.gunicorn import memory_folder
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.supervisor import describe_exit
+from firmq.shared.parent_death import dies_with_us
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call
@@ -131,7 +131,7 @@ class Part:
         self.wanted = True
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "taskqueue", self.kind],
+                [sys.executable, "-m", "firmq", self.kind],
                 env={
                     **os.environ,
                     **self.environment,

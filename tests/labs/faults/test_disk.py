@@ -8,8 +8,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import RedisError, ResponseError
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.labs.faults.site import fill_disk, make_room
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.support.harness import wait_until

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from taskqueue.shared import failpoints
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.shared.failpoints import POINTS
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
+from firmq.shared import failpoints
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.shared.failpoints import POINTS
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
 from tests.labs.faults.ledger import Ledger

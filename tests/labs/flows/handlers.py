@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from taskqueue import current_task, gather, new_task, sleep, stable_id, start_children, step, task, wait_for
+from firmq import current_task, gather, new_task, sleep, stable_id, start_children, step, task, wait_for
 
 PHASES = tuple(tuple(f"s{phase}-{at}" for at in range(4)) for phase in range(4))
 

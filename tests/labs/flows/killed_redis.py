@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import IllegalTransition, StoreUnavailable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import IllegalTransition, StoreUnavailable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.labs.flows.handlers import PHASES
 from tests.support.harness import System, running_system, wait_until

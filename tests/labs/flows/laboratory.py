@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from taskqueue.shared.domain.task import TaskDetail, TaskState
-from taskqueue.shared.failpoints import VARIABLE
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.failpoints import VARIABLE
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.support.harness import running_system
 from tests.support.keys import keys
 

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.labs.history.postgresql import PostgreSQL
 from tests.support.harness import running_system, wait_until
 from tests.support.history import Contents

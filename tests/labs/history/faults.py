@@ -15,11 +15,11 @@ from subprocess import Popen
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import TaskQueueError
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.stores.tasks import Filter
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import FirmqError
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.stores.tasks import Filter
 from tests.labs.history.postgresql import PostgreSQL
 from tests.support.harness import System, running_system, wait_until
 from tests.support.history import Contents
@@ -88,7 +88,7 @@ class Laboratory:
             system.start_worker()
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                with suppress(RedisError, TaskQueueError):
+                with suppress(RedisError, FirmqError):
                     system.submit_many([("echo", '"x"')] * AT_ONCE + [("fail", "null")])
                 time.sleep(random.uniform(0.05, 0.4))
                 self._go_on()

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from taskqueue.shared.history import histogram
-from taskqueue.shared.history.feeding import KEPT
-from taskqueue.shared.history.tables import CAUSES, METADATA, STATISTICS, migrate
+from firmq.shared.history import histogram
+from firmq.shared.history.feeding import KEPT
+from firmq.shared.history.tables import CAUSES, METADATA, STATISTICS, migrate
 
 TYPES = 20
 QUEUES = ("default", "mail", "reports", "low")
@@ -19,7 +19,7 @@ DAYS = 60
 """Days over which the tasks ended."""
 _AT_ONCE = 250_000
 _TASKS = """
-INSERT INTO taskqueue_history
+INSERT INTO firmq_history
 SELECT task_id, ended_at, state, type, queue, version, worker, ended_at - 3000000, 2000000, run_us, 1, error, cause,
   json_build_object(
     'description', type, 'origin', queue, 'state', state,
@@ -43,7 +43,7 @@ FROM (
     FROM generate_series(CAST(:first AS bigint), CAST(:last AS bigint)) n) moments) rows
 """
 _TAGS = """
-INSERT INTO taskqueue_history_tags SELECT 'eu', ended_at, task_id FROM taskqueue_history WHERE ended_at % 10 = 0
+INSERT INTO firmq_history_tags SELECT 'eu', ended_at, task_id FROM firmq_history WHERE ended_at % 10 = 0
 """
 
 

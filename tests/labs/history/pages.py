@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.support.harness import free_port, running_system, wait_until
 
 ROUNDS = 5

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from taskqueue.shared.redis.client import text
+from firmq.shared.redis.client import text
 from tests.labs.faults.clients import call
 from tests.labs.faults.recount import recount
 from tests.labs.load.clients import Ledger

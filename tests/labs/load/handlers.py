@@ -7,7 +7,7 @@ import struct
 import time
 from functools import cache
 
-from taskqueue import current_task, task
+from firmq import current_task, task
 
 START = struct.Struct("<ddd")
 """When it was sent, when this attempt began (both on the machine's monotonic clock), which attempt."""

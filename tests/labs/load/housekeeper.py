@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from taskqueue.worker.housekeeping.jobs import ttl
-from taskqueue.worker.housekeeping.main import main
+from firmq.worker.housekeeping.jobs import ttl
+from firmq.worker.housekeeping.main import main
 
 RETENTION = timedelta(seconds=20)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.labs.faults.clients import call
 from tests.labs.load.housekeeper import RETENTION
 from tests.support.harness import System, free_port, running_system, wait_until

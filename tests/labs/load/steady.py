@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from taskqueue.shared.domain.task import TaskState
+from firmq.shared.domain.task import TaskState
 from tests.labs.load.clients import TASKS_PER_REQUEST, Client, Ledger, stop_all
 from tests.labs.load.counts import Start, by_minutes, counts, differences, starts, stored
 from tests.labs.load.samples import Samples, Visitor

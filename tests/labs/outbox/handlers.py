@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from taskqueue import current_task, task
+from firmq import current_task, task
 
 
 @task("order")

@@ -11,9 +11,9 @@ from pathlib import Path
 import redis
 from sqlalchemy import create_engine, text
 
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.labs.outbox.creations import creations
 from tests.labs.outbox.players import Player, Program, Sending
 from tests.support.harness import System, free_port, running_system, wait_until
@@ -117,7 +117,7 @@ class Laboratory:
         with engine.begin() as connection:
             if engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            for table in ("taskqueue_outbox", "orders"):
+            for table in ("firmq_outbox", "orders"):
                 connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
             connection.execute(text("CREATE TABLE orders (task_id VARCHAR(26) PRIMARY KEY)"))
         SqlTable(engine).create()
@@ -185,7 +185,7 @@ class Laboratory:
     # --- its end ---
 
     def _remaining(self) -> int:
-        return len(self._column("SELECT task_id FROM taskqueue_outbox"))
+        return len(self._column("SELECT task_id FROM firmq_outbox"))
 
     def _column(self, query: str) -> set[str]:
         engine = create_engine(self.database)

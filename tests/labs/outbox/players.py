@@ -16,11 +16,11 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from taskqueue import new_task, outbox
-from taskqueue.outbox.relay import Relay
-from taskqueue.outbox.senders import sender_for
-from taskqueue.outbox.sqlalchemy import SqlTable
-from taskqueue.shared.parent_death import dies_with_us
+from firmq import new_task, outbox
+from firmq.outbox.relay import Relay
+from firmq.outbox.senders import sender_for
+from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.parent_death import dies_with_us
 
 ROLLED_BACK = 0.3
 """The share of transactions that are rolled back on purpose."""

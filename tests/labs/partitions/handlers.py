@@ -11,9 +11,9 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from taskqueue import current_task, task
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.redis.client import connect, keys_of
+from firmq import current_task, task
+from firmq.shared.config.settings import load
+from firmq.shared.redis.client import connect, keys_of
 
 
 def _note(file: str, line: str) -> None:

@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.tasks import Records
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.tasks import Records
 from tests.support.harness import ROOT, WEIGHTS, System, free_port, running_system, wait_until
 
 RESULTS = ROOT / ".faults" / "partitions"

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from taskqueue import Queue, new_task
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.tasks import Records
-from taskqueue.shared.submission.problems import Problem
+from firmq import Queue, new_task
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.tasks import Records
+from firmq.shared.submission.problems import Problem
 from tests.support.harness import WEIGHTS, running_system, wait_until
 
 PERIOD = 0.05

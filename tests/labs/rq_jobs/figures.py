@@ -15,10 +15,10 @@ from pathlib import Path
 from redis import Redis
 from rq import Queue
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import System, running_system, wait_until
 
-CLASSES = {"taskqueue.rq.Worker": 1, "rq.SimpleWorker": 1, "rq.Worker": 10}
+CLASSES = {"firmq.rq.Worker": 1, "rq.SimpleWorker": 1, "rq.Worker": 10}
 """Each runs so many times fewer jobs: with all of them, RQ's own worker would take a minute."""
 LONE = 200
 _FUNCTION = "os.getpid"
@@ -37,7 +37,7 @@ def measure(folder: Path, jobs: int, rounds: int) -> Iterator[str]:
                 lone[worker_class].append(wait)
                 yield f"round {at + 1}: {worker_class} {rate:.0f} jobs/s, lone job p50 {wait * 1000:.2f} ms"
     rates = {each: statistics.median(found) for each, found in drained.items()}
-    ours = rates["taskqueue.rq.Worker"]
+    ours = rates["firmq.rq.Worker"]
     for each, rate in rates.items():
         wait = statistics.median(lone[each])
         yield f"{each}: {rate:.0f} jobs/s (ours: {ours / rate:.1f} times), lone job p50 {wait * 1000:.2f} ms"

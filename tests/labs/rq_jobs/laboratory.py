@@ -18,9 +18,9 @@ from redis.exceptions import RedisError
 from rq import Queue
 from rq.job import Job
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
-from taskqueue.worker.executors.process_tree import descendants
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
+from firmq.worker.executors.process_tree import descendants
 from tests.labs.rq_jobs.program import ALLOWED, CALLBACK_OF, enqueue, job_id, kind_of
 from tests.support.harness import running_system, wait_until
 

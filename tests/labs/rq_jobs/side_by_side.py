@@ -23,11 +23,11 @@ from rq import Queue
 from rq.job import Job
 from rq_scheduler import Scheduler
 
-from taskqueue.shared.domain.schedule import Schedule
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect, text
-from taskqueue.shared.stores.schedules import ScheduleStore
-from taskqueue.worker.executors.process_tree import descendants
+from firmq.shared.domain.schedule import Schedule
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect, text
+from firmq.shared.stores.schedules import ScheduleStore
+from firmq.worker.executors.process_tree import descendants
 from tests.labs.rq_jobs import program
 from tests.labs.rq_jobs.laboratory import kill_all
 from tests.support.harness import running_system
@@ -152,7 +152,7 @@ class SideBySide:
         url = ("--url", self.server.url)
         if name == "rqscheduler":
             return self.system.start("rq_scheduler.scripts.rqscheduler", *url, "-i", "1", "--quiet")
-        worker_class = "taskqueue.rq.Worker" if name == "ours" else "rq.Worker"
+        worker_class = "firmq.rq.Worker" if name == "ours" else "rq.Worker"
         return self.system.start("rq.cli", "worker", *url, "-w", worker_class, "--quiet", *QUEUES)
 
     def _let_run(self, seconds: float, ended: list[str] | None = None) -> None:

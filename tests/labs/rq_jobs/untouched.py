@@ -20,16 +20,16 @@ from rq.job import Dependency, JobStatus
 from rq.registry import ReadyJobRegistry
 from rq_scheduler import Scheduler
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect, text
+from firmq.shared.domain.task import TaskState
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect, text
 from tests.labs.rq_jobs.program import ALLOWED
 from tests.support import rq_functions as shop
 from tests.support.harness import System, running_system, wait_until
 from tests.support.keys import keys
 
 THEIRS, ADOPTED, OURS = "theirs", "imports", "normal"
-"""A queue of RQ's own, one of RQ_QUEUES, and one of Task Queue that an RQ program uses by mistake."""
+"""A queue of RQ's own, one of RQ_QUEUES, and one of Firmq that an RQ program uses by mistake."""
 SHARED = {"rq:queues", "rq:workers", "rq:scheduler:scheduled_jobs"}
 """Sets that both sides add to: RQ's members have to stay."""
 SETTINGS = {

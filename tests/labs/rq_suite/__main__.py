@@ -19,8 +19,8 @@ from typing import Any
 
 from rq.version import VERSION
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.support.harness import ROOT
 
 HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ def main() -> int:
         folder = Path(name)
         source = options.source or fetched(options.version, folder)
         outcomes = run(source.resolve(), folder, options.tests)
-    print(f"RQ's tests with taskqueue.rq.Worker, of {source.name}: {summary(outcomes)}")
+    print(f"RQ's tests with firmq.rq.Worker, of {source.name}: {summary(outcomes)}")
     for each in failed(outcomes):
         print(f"failed: {each['id']}\n  {each['reason'].strip().splitlines()[-1] if each['reason'] else ''}")
     return 1 if failed(outcomes) or not outcomes else 0

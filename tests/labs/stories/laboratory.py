@@ -6,8 +6,8 @@ import json
 import urllib.request
 from pathlib import Path
 
-from taskqueue.shared.local.embedded_redis import EmbeddedRedis
-from taskqueue.shared.redis.client import connect
+from firmq.shared.local.embedded_redis import EmbeddedRedis
+from firmq.shared.redis.client import connect
 from tests.labs.stories.shop import OLD, fill
 from tests.labs.stories.stories import Player, broken_release, browser_page, dead_letters, stuck_queue
 from tests.support.harness import System, free_port, running_system, wait_until

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskqueue.shared.domain import failure_fingerprint
-from taskqueue.shared.domain.task import new_task_id
+from firmq.shared.domain import failure_fingerprint
+from firmq.shared.domain.task import new_task_id
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System
 

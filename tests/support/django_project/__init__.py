@@ -1,1 +1,1 @@
-"""A Django project, which is its only app, for tests of `taskqueue.django`."""
+"""A Django project, which is its only app, for tests of `firmq.django`."""

@@ -26,7 +26,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "taskqueue.django",
+    "firmq.django",
     "tests.support.django_project",
 ]
 MIDDLEWARE = [
@@ -54,13 +54,13 @@ USE_TZ = True
 LOGGING_CONFIG = None
 TASKS = {
     "default": {
-        "BACKEND": "taskqueue.django.TaskQueueBackend",
+        "BACKEND": "firmq.django.FirmqBackend",
         "QUEUES": ["default", "critical", "reports", "not a name"],
         "OPTIONS": {"DASHBOARD_URL": "http://dashboard.example"},
     },
     "patient": {
-        "BACKEND": "taskqueue.django.TaskQueueBackend",
+        "BACKEND": "firmq.django.FirmqBackend",
         "OPTIONS": {"TASK_OPTIONS": {"max_retries": 0, "tags": ["patient"]}},
     },
 }
-TASKQUEUE = {"WORKER_EXECUTORS": 1, "LOG_LEVEL": "INFO"}
+FIRMQ = {"WORKER_EXECUTORS": 1, "LOG_LEVEL": "INFO"}

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.dispatch import receiver
 
-from taskqueue import task as handler
-from taskqueue.django import handler_options
-from taskqueue.django.framework import task_finished, task_started
+from firmq import task as handler
+from firmq.django import handler_options
+from firmq.django.framework import task_finished, task_started
 
 try:
     from django.tasks import TaskContext, task

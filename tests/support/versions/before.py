@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskqueue.worker.handlers.registry import task
+from firmq.worker.handlers.registry import task
 
 
 @task("ship")

@@ -8,9 +8,9 @@ from threading import Event, Thread
 
 import pytest
 
-from taskqueue.dashboard import cache
-from taskqueue.dashboard.cache import FRESH, MOST, OUTAGE, READS, UNUSED, TTLCache
-from taskqueue.shared.errors import CorruptKey, StoreMisfit, StoreUnavailable
+from firmq.dashboard import cache
+from firmq.dashboard.cache import FRESH, MOST, OUTAGE, READS, UNUSED, TTLCache
+from firmq.shared.errors import CorruptKey, StoreMisfit, StoreUnavailable
 
 
 @dataclass

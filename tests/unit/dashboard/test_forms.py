@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.forms import ENTER_AGAIN, Field, blamed, fields_of, filled, read
-from taskqueue.shared.domain.redaction import HIDDEN, Redaction
+from firmq.dashboard.forms import ENTER_AGAIN, Field, blamed, fields_of, filled, read
+from firmq.shared.domain.redaction import HIDDEN, Redaction
 
 REDACTION = Redaction(("*password*", "customer.iban"))
 SCHEMA = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from flask import Flask, g
 
-from taskqueue.dashboard.merged_queries import MergedQueries
-from taskqueue.shared.errors import HistoryUnavailable, StoreUnavailable
+from firmq.dashboard.merged_queries import MergedQueries
+from firmq.shared.errors import HistoryUnavailable, StoreUnavailable
 
 NONE: Any = None
 

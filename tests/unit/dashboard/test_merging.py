@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskqueue.dashboard.merging import merged_actions, merged_groups, one_action, one_breakdown
-from taskqueue.shared.stores.breakdown import Breakdown, Values
-from taskqueue.shared.stores.bulk_actions import KEPT, BulkAction, Replay, Verb
-from taskqueue.shared.stores.failure_groups import FailureGroup
+from firmq.dashboard.merging import merged_actions, merged_groups, one_action, one_breakdown
+from firmq.shared.stores.breakdown import Breakdown, Values
+from firmq.shared.stores.bulk_actions import KEPT, BulkAction, Replay, Verb
+from firmq.shared.stores.failure_groups import FailureGroup
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, Choice, read_choice
+from firmq.dashboard.partition_choice import OF_ALL, OF_BULK, OF_ID, Choice, read_choice
 
 
 @pytest.mark.parametrize("choice", [Choice(), Choice(number=0), Choice(number=12), Choice(all=False, number=3)])

@@ -11,14 +11,14 @@ from typing import Any
 import django
 import pytest
 
-from taskqueue import Error, TaskFailed
-from taskqueue.django.backend import TaskQueueBackend
-from taskqueue.django.framework import InvalidTaskBackend
-from taskqueue.django.results import _error
+from firmq import Error, TaskFailed
+from firmq.django.backend import FirmqBackend
+from firmq.django.framework import InvalidTaskBackend
+from firmq.django.results import _error
 
 
-def backend(**options: Any) -> TaskQueueBackend:
-    return TaskQueueBackend("default", {"OPTIONS": options})
+def backend(**options: Any) -> FirmqBackend:
+    return FirmqBackend("default", {"OPTIONS": options})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_unknown_options_are_refused(options: dict[str, Any], text: str) -> None
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, r"TASKS\['default'\]: no client to submit with: set TASKQUEUE_URL"),
+        ({}, r"TASKS\['default'\]: no client to submit with: set FIRMQ_URL"),
         ({"URL": "ftp://shop"}, "begins with none of http://"),
         ({"URL": "http://shop", "API_KEY": "a b"}, "the API key has a space"),
     ],
@@ -44,7 +44,7 @@ def test_unknown_options_are_refused(options: dict[str, Any], text: str) -> None
 def test_a_backend_that_cannot_submit_says_why(
     options: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TASKQUEUE_URL", raising=False)
+    monkeypatch.delenv("FIRMQ_URL", raising=False)
     with pytest.raises(InvalidTaskBackend, match=text):
         backend(**options)._client()
 
@@ -79,10 +79,10 @@ def test_options_of_a_task_replace_those_of_the_backend(own: dict[str, Any], opt
         (Error(type="Down", message="a\nb", traceback="x.Down: a\ny.Down: a\nb\nnote\n"), "y.Down", None),
         (
             Error(type="LeaseLost", message="its worker is gone"),
-            "taskqueue.TaskFailed",
+            "firmq.TaskFailed",
             "LeaseLost: its worker is gone",
         ),
-        (Error(type="", message="not needed"), "taskqueue.TaskFailed", "not needed"),
+        (Error(type="", message="not needed"), "firmq.TaskFailed", "not needed"),
     ],
 )
 def test_the_class_of_an_error_comes_from_its_traceback(error: Error, path: str, text: str | None) -> None:
@@ -96,12 +96,12 @@ def test_the_class_of_a_task_that_no_exception_ended_can_be_imported() -> None:
 
 @pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django 6 has tasks of its own")
 def test_django_without_tasks_says_what_to_install() -> None:
-    code = "import sys; sys.modules['django_tasks'] = None; import taskqueue.django.backend"
+    code = "import sys; sys.modules['django_tasks'] = None; import firmq.django.backend"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "has no tasks of its own: pip install django-tasks, or use Django 6" in done.stderr
 
 
 def test_importing_the_package_needs_no_settings() -> None:
-    code = "import sys, taskqueue.django; print('django' in sys.modules)"
+    code = "import sys, firmq.django; print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

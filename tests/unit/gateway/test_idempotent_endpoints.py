@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from taskqueue.gateway.http.endpoints import Reply, endpoint, register
+from firmq.gateway.http.endpoints import Reply, endpoint, register
 
 
 class WithoutReplay:

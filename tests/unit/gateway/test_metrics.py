@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from taskqueue.gateway.metrics import Metrics, take_over
+from firmq.gateway.metrics import Metrics, take_over
 
 
 def count(folder: Path, process: str, value: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.gateway.ordering import circles, in_order
+from firmq.gateway.ordering import circles, in_order
 
 
 def left_out(needs: dict[int, Any]) -> list[int]:

@@ -10,8 +10,8 @@ import sys
 sys.modules["greenlet"] = None
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from taskqueue import new_task, outbox, task
-import taskqueue.outbox.main
+from firmq import new_task, outbox, task
+import firmq.outbox.main
 
 @task("invoice")
 def invoice(order: int) -> None: ...

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from taskqueue.shared import failpoints
+from firmq.shared import failpoints
 
 START = """
-from taskqueue.shared import failpoints
-from taskqueue.shared.observability import logs
+from firmq.shared import failpoints
+from firmq.shared.observability import logs
 logs.configure('gateway', 'INFO', 'json')
 print(failpoints.failpoint)
 """

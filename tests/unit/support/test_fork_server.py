@@ -62,7 +62,7 @@ def test_what_is_left_ends_with_the_fork_servers(tmp_path: Path) -> None:
 def test_a_part_that_loads_differently_in_its_environment_is_started_by_its_command(servers: ForkServers) -> None:
     assert servers.can_start("worker", os.environ)
     assert servers.can_start("worker", {**os.environ, "LEASE_TIME": "7"})
-    assert not servers.can_start("worker", {**os.environ, "TASKQUEUE_STOP_POINT": "executor.begin:1:kill:/flag"})
+    assert not servers.can_start("worker", {**os.environ, "FIRMQ_STOP_POINT": "executor.begin:1:kill:/flag"})
     assert not servers.can_start("worker", {**os.environ, "OTEL_PYTHON_CONTEXT": "another"})
     assert not servers.can_start("worker", {**os.environ, "PYTHONPATH": "/elsewhere"})
-    assert not servers.can_start("taskqueue.shared.local.dev", os.environ)
+    assert not servers.can_start("firmq.shared.local.dev", os.environ)

@@ -6,7 +6,7 @@ from shutil import which
 
 import pytest
 
-from taskqueue.shared.redis.linker import scripts
+from firmq.shared.redis.linker import scripts
 from tools import lint_lua
 
 pytestmark = pytest.mark.skipif(which("luacheck") is None, reason="luacheck is not installed")

@@ -10,9 +10,9 @@ def test_the_generated_modules_are_up_to_date() -> None:
 
 
 def test_async_and_await_are_removed_and_names_changed() -> None:
-    source = "from taskqueue.shared.client.aio.feed import AsyncBatchFeed\nasync def f(x: AsyncIterator[int]) -> int:\n"
+    source = "from firmq.shared.client.aio.feed import AsyncBatchFeed\nasync def f(x: AsyncIterator[int]) -> int:\n"
     source += "    async with a, aclosing(x) as b:\n        return await anext(b) + awaited.__aenter__\n"
     assert without_async(source) == (
-        "from taskqueue.shared.client.feed import BatchFeed\ndef f(x: Iterator[int]) -> int:\n"
+        "from firmq.shared.client.feed import BatchFeed\ndef f(x: Iterator[int]) -> int:\n"
         "    with a, closing(x) as b:\n        return next(b) + awaited.__enter__\n"
     )

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.link import PartitionLink
-from taskqueue.worker.engine.redis_session import ClaimOrder, Report, SyncResult
-from taskqueue.worker.executors import ipc
+from firmq.shared.stores.task_types import TaskType
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.link import PartitionLink
+from firmq.worker.engine.redis_session import ClaimOrder, Report, SyncResult
+from firmq.worker.executors import ipc
 from tests.support.queue_names import claimed_queues
 
 

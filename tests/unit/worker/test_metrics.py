@@ -7,8 +7,8 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.worker.metrics import MOST_ERRORS, MOST_TYPES, WorkerMetrics
+from firmq.shared.domain.task import TaskState
+from firmq.worker.metrics import MOST_ERRORS, MOST_TYPES, WorkerMetrics
 from tests.support.figures import judge
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.stores.locks import LOCK_NAMES
-from taskqueue.worker.housekeeping import jobs
+from firmq.shared.stores.locks import LOCK_NAMES
+from firmq.worker.housekeeping import jobs
 from tests.support.harness import ROOT
 
 WITHOUT_A_LOCK = {"alerts", "outage"}

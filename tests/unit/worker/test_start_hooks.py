@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from taskqueue.worker import start_hooks
-from taskqueue.worker.handlers.hooks import Hook
+from firmq.worker import start_hooks
+from firmq.worker.handlers.hooks import Hook
 
 STUCK = """
 import ctypes
 import signal
-from taskqueue.worker import start_hooks
-from taskqueue.worker.handlers.hooks import Hook
+from firmq.worker import start_hooks
+from firmq.worker.handlers.hooks import Hook
 
 def stuck_in_c(about):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])

@@ -1,5 +1,5 @@
 """Two example types that do real work: `process` reads a text, `calculate` does exact arithmetic."""
 
-from taskqueue.worker.handlers.examples import calculate, process
+from firmq.worker.handlers.examples import calculate, process
 
 __all__ = ["calculate", "process"]

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from taskqueue.worker.handlers.registry import task
-from taskqueue.worker.handlers.signals import GiveUp
+from firmq.worker.handlers.registry import task
+from firmq.worker.handlers.signals import GiveUp
 
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,

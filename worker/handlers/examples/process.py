@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from taskqueue.worker.handlers.context import report_progress
-from taskqueue.worker.handlers.registry import task
+from firmq.worker.handlers.context import report_progress
+from firmq.worker.handlers.registry import task
 
 _WORD = re.compile(r"\w+", re.UNICODE)
 _CHUNK = 1 << 16

@@ -14,16 +14,16 @@ from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import quote
 
-from taskqueue.shared.alerts.observation import Observation, Observer
-from taskqueue.shared.alerts.rules import Alert, Thresholds, alerts
-from taskqueue.shared.alerts.standing import Outcome, judge
-from taskqueue.shared.alerts.store import AlertStore, LoggedAlert, Message
-from taskqueue.shared.domain.clock import instant_us, to_us
-from taskqueue.shared.domain.quiet_hours import QuietHours
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.alert_channels import Channel, SendingFailed
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.alerts.rules import Alert, Thresholds, alerts
+from firmq.shared.alerts.standing import Outcome, judge
+from firmq.shared.alerts.store import AlertStore, LoggedAlert, Message
+from firmq.shared.domain.clock import instant_us, to_us
+from firmq.shared.domain.quiet_hours import QuietHours
+from firmq.shared.failpoints import failpoint
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.alert_channels import Channel, SendingFailed
+from firmq.worker.housekeeping.registry import RunResult
 
 log = logging.getLogger(__name__)
 

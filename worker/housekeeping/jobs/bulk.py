@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.bulk_actions import BulkAction, BulkActions
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.bulk_actions import BulkAction, BulkActions
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.registry import RunResult
 
 TICK = 0.1
 PERIOD = 1.0

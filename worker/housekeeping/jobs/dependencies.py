@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.partition import partition_of_id
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.remote_parents import RemoteParents, Unheard, by_partition, look_up
-from taskqueue.worker.housekeeping.registry import RunResult, until_done
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.stores.remote_parents import RemoteParents, Unheard, by_partition, look_up
+from firmq.worker.housekeeping.registry import RunResult, until_done
 
 if TYPE_CHECKING:
-    from taskqueue.shared.stores.locks import HeldLock
+    from firmq.shared.stores.locks import HeldLock
 
 log = logging.getLogger(__name__)
 

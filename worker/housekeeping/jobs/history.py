@@ -10,15 +10,15 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.clock import instant
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.errors import HistoryUnavailable, IncompatibleSchema
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.history.feeding import Feeder
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.unarchived import EndedTask, Unarchived
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.domain.clock import instant
+from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import HistoryUnavailable, IncompatibleSchema
+from firmq.shared.failpoints import failpoint
+from firmq.shared.history.feeding import Feeder
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.unarchived import EndedTask, Unarchived
+from firmq.worker.housekeeping.registry import RunResult
 
 log = logging.getLogger(__name__)
 
@@ -100,4 +100,4 @@ class History(Collector):
             ("unreadable", "Ended tasks left out of the history: unreadable.", self.feeder.unreadable),
             ("failures", "Runs in which the database of the history could not be used.", self.failures),
         ):
-            yield CounterMetricFamily(f"taskqueue_history_{name}", text, value)
+            yield CounterMetricFamily(f"firmq_history_{name}", text, value)

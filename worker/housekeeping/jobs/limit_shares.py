@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from taskqueue.shared.domain.limit_shares import WHOLE, Use, parts_for, slots_for
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.limits import Limits, Share, ShareState
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.domain.limit_shares import WHOLE, Use, parts_for, slots_for
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.stores.limits import Limits, Share, ShareState
+from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
-    from taskqueue.shared.stores.locks import HeldLock
+    from firmq.shared.stores.locks import HeldLock
 
 log = logging.getLogger(__name__)
 

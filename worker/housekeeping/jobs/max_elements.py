@@ -10,11 +10,11 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.registry import RunResult, removed_until_done
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.registry import RunResult, removed_until_done
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class MaxElements(Collector):
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(
-            "taskqueue_removed_over_limit",
+            "firmq_removed_over_limit",
             "Ended tasks removed because more were kept than the limit.",
             labels=["status"],
         )

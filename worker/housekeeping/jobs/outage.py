@@ -13,14 +13,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from taskqueue.shared.alerts.rules import Level
-from taskqueue.shared.alerts.standing import Standing
-from taskqueue.shared.alerts.store import Message
-from taskqueue.shared.redis.client import text
-from taskqueue.shared.stores.locks import HeldLock, unanswered
-from taskqueue.worker.housekeeping.alert_channels import Channel, SendingFailed
-from taskqueue.worker.housekeeping.locking import Leadership
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.alerts.rules import Level
+from firmq.shared.alerts.standing import Standing
+from firmq.shared.alerts.store import Message
+from firmq.shared.redis.client import text
+from firmq.shared.stores.locks import HeldLock, unanswered
+from firmq.worker.housekeeping.alert_channels import Channel, SendingFailed
+from firmq.worker.housekeeping.locking import Leadership
+from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -83,7 +83,7 @@ class Outage:
 
     def _unreachable(self) -> Standing:
         return Standing(
-            name="TaskQueueRedisUnreachable",
+            name="FirmqRedisUnreachable",
             level=Level.DANGER,
             title=f"{self._redis} does not answer housekeeper {self.instance}",
             advice=f"{self._effect} Check Redis, its machine and the network.",
@@ -94,7 +94,7 @@ class Outage:
     def _read_only(self) -> Standing:
         return replace(
             self._unreachable(),
-            name="TaskQueueRedisReadOnly",
+            name="FirmqRedisReadOnly",
             title=f"{self._redis} takes no writes of housekeeper {self.instance}: it is a replica",
             advice=f"{self._effect} Point its address at the primary.",
         )

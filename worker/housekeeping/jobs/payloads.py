@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, TypeVar
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.domain.payload import task_of
-from taskqueue.shared.errors import HistoryUnavailable, PayloadUnavailable, StoreUnavailable
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis.client import raw, translated
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.payloads import PayloadStore, parents_elsewhere, tasks_on_record
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.domain.payload import task_of
+from firmq.shared.errors import HistoryUnavailable, PayloadUnavailable, StoreUnavailable
+from firmq.shared.failpoints import failpoint
+from firmq.shared.redis.client import raw, translated
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.payloads import PayloadStore, parents_elsewhere, tasks_on_record
+from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
-    from taskqueue.shared.history.reading import History
+    from firmq.shared.history.reading import History
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 BATCH = 500
 GRACE = timedelta(hours=1)
 """How long an object is kept in any case: it is written before the task that it belongs to is stored."""
-MARK = "taskqueue"
+MARK = "firmq"
 """The object that names the data in Redis to which a store belongs: a line for each partition."""
 
 
@@ -157,9 +157,9 @@ class Payloads(Collector):
         return RunResult()
 
     def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily("taskqueue_payloads_removed", "Objects removed from the payload store.", self.removed)
+        yield CounterMetricFamily("firmq_payloads_removed", "Objects removed from the payload store.", self.removed)
         yield CounterMetricFamily(
-            "taskqueue_payloads_failures", "Runs in which the payload store could not be used.", self.failures
+            "firmq_payloads_failures", "Runs in which the payload store could not be used.", self.failures
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from redis import Redis
 
-from taskqueue.shared.redis.client import keys_of, text
+from firmq.shared.redis.client import keys_of, text
 
 PAGE = 1000
 MOST = 200_000

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.jobs.queue_entries import without_entry
-from taskqueue.worker.housekeeping.registry import RunResult, until_done
+from firmq.shared.domain.clock import to_us
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.jobs.queue_entries import without_entry
+from firmq.worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Recovery:
             if count > self.foreign.get(queue, 0):
                 log.warning(
                     "queue %s: %d jobs of RQ programs are parked, not run: move them to a queue that an RQ worker "
-                    "serves: taskqueue queues move-foreign %s --to QUEUE",
+                    "serves: firmq queues move-foreign %s --to QUEUE",
                     queue,
                     count,
                     queue,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.registry import RunResult
-from taskqueue.worker.rq_jobs.scheduler_entries import SchedulerEntries
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.registry import RunResult
+from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
 
 
 class RqScheduler:

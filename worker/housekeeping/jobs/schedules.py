@@ -8,10 +8,10 @@ from datetime import timedelta
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.schedules import Fired, ScheduleStore
-from taskqueue.worker.housekeeping.lateness import Lateness
-from taskqueue.worker.housekeeping.registry import RunResult
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.schedules import Fired, ScheduleStore
+from firmq.worker.housekeeping.lateness import Lateness
+from firmq.worker.housekeeping.registry import RunResult
 
 
 class Schedules(Collector):
@@ -44,4 +44,4 @@ class Schedules(Collector):
             ("overlaps", "Due times skipped because the last task had not ended.", self.total.overlaps),
             ("refused", "Schedules paused because tasks of their type cannot be submitted.", self.total.refused),
         ):
-            yield CounterMetricFamily(f"taskqueue_schedule_{name}", text, value)
+            yield CounterMetricFamily(f"firmq_schedule_{name}", text, value)

@@ -7,18 +7,18 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.task import Outcome
-from taskqueue.shared.domain.traceparent import Subject, is_sampled, read_traceparent, trace_id
-from taskqueue.shared.observability.tracing import Tracing
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.limits import Limits
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.maintenance import Reaped
-from taskqueue.shared.stores.workers import Workers
-from taskqueue.worker.housekeeping.delivery_share import DeliveryShare
-from taskqueue.worker.housekeeping.registry import RunResult, until_done
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.task import Outcome
+from firmq.shared.domain.traceparent import Subject, is_sampled, read_traceparent, trace_id
+from firmq.shared.observability.tracing import Tracing
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.limits import Limits
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.maintenance import Reaped
+from firmq.shared.stores.workers import Workers
+from firmq.worker.housekeeping.delivery_share import DeliveryShare
+from firmq.worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ _EVENTS = {"pending": (logging.WARNING, "🔄 retry at once"), "failed": (loggin
 
 
 def _log(lost: Reaped, traceparent: str | None) -> None:
-    """Logs the outcome of an attempt, as its worker would have (`taskqueue.worker.engine.failure_log`)."""
+    """Logs the outcome of an attempt, as its worker would have (`firmq.worker.engine.failure_log`)."""
     level, event = _EVENTS.get(lost.state, (logging.INFO, "attempt cancelled"))
     fields = {
         "task_id": lost.id,

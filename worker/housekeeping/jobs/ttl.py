@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.worker.housekeeping.registry import RunResult, removed_until_done, until_done
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.locks import HeldLock
+from firmq.worker.housekeeping.registry import RunResult, removed_until_done, until_done
 
 BATCH = 200
 REFUSED = 50

@@ -9,15 +9,15 @@ from datetime import timedelta
 
 from redis.exceptions import RedisError
 
-from taskqueue.shared.errors import LockLost
-from taskqueue.shared.failpoints import failpoint
-from taskqueue.shared.redis.scripts import Scripts
-from taskqueue.shared.stores import maintenance
-from taskqueue.shared.stores.audit import Audit
-from taskqueue.shared.stores.locks import HeldLock
-from taskqueue.shared.stores.pauses import Pauses
-from taskqueue.worker.housekeeping.lateness import Lateness
-from taskqueue.worker.housekeeping.registry import RunResult, until_done
+from firmq.shared.errors import LockLost
+from firmq.shared.failpoints import failpoint
+from firmq.shared.redis.scripts import Scripts
+from firmq.shared.stores import maintenance
+from firmq.shared.stores.audit import Audit
+from firmq.shared.stores.locks import HeldLock
+from firmq.shared.stores.pauses import Pauses
+from firmq.worker.housekeeping.lateness import Lateness
+from firmq.worker.housekeeping.registry import RunResult, until_done
 
 log = logging.getLogger(__name__)
 

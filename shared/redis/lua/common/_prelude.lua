@@ -5,7 +5,7 @@
 
 -- A step of one version must not touch data of another; no number means that nothing was written yet. Behind the number
 -- is what the partition takes (see `demand_place`): nothing for everything, `draining`, or `since` and when it was activated.
-local FORMAT = '5'
+local FORMAT = '6'
 local placement = redis.call('GET', keys.FORMAT) or FORMAT
 if placement ~= FORMAT and string.match(placement, '^(%d+) ') ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. placement .. ' and this version writes ' ..
@@ -115,7 +115,7 @@ end
 
 -- RQ has the job of such a task in its own structures: its tools must not see the same job twice. A record of another type
 -- is none.
-local function is_rq_job(id) return redis.pcall('HGET', keys.rq_job(id), 'description') == 'taskqueue.rq-job' end
+local function is_rq_job(id) return redis.pcall('HGET', keys.rq_job(id), 'description') == 'firmq.rq-job' end
 
 -- Returns the keys of all lanes that held a task.
 local function listed_lanes()

@@ -24,7 +24,7 @@ function put_away(key)
   asked.call('RENAME', key, name)
   asked.call('EXPIRE', name, 604800)
   note('ZADD', keys.QUARANTINE, time[1] .. string.format('%06d', time[2]), key)
-  note('XADD', keys.AUDIT, 'MAXLEN', '~', 10000, '*', 'who', 'Task Queue', 'what', 'set a damaged key aside',
+  note('XADD', keys.AUDIT, 'MAXLEN', '~', 10000, '*', 'who', 'Firmq', 'what', 'set a damaged key aside',
     'about', key, 'detail', 'it held a ' .. held .. ', kept for a week as ' .. name)
   return held
 end

@@ -92,7 +92,7 @@ local function restore_one(id)
   if not t then return {'', 0} end
   if not t.state then return restore_deleted(id) end
   local asked = t.state == 'running' and t.cancel
-  if not (t.state == 'cancelled' or asked) or t.description == 'taskqueue.rq-job' then return {t.state, 0} end
+  if not (t.state == 'cancelled' or asked) or t.description == 'firmq.rq-job' then return {t.state, 0} end
   if not asked then return restore_cancelled(id) end
   if t.batch and stopped(t.batch) then return {t.state, 0, t.batch} end
   redis.call('HDEL', keys.rq_job(id), 'cancel', 'bulk')

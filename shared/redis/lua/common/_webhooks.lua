@@ -1,9 +1,9 @@
--- Webhook deliveries of ended tasks: each is a task of the type `taskqueue.webhook`, created in the step that ends the
+-- Webhook deliveries of ended tasks: each is a task of the type `firmq.webhook`, created in the step that ends the
 -- task. So no crash can lose it, and every way of ending a task (a report, a cancel, its expiry, the death of its
 -- worker) creates it. It carries everything that it reports, so that a retry sends the same, even if the task was
 -- removed since.
 -- A task with a webhook has `webhook` (JSON: url, events, retry) among the fields that come after `relations`.
-local HOOK = 'taskqueue.webhook'
+local HOOK = 'firmq.webhook'
 
 local function error_of(text)
   local ok, error = pcall(cjson.decode, text or '')
@@ -59,7 +59,7 @@ local function create_delivery(id, event, stored)
   local payload = payload_of(id, event, hook.url)
   local function call(delivery)
     payload.message = delivery
-    return '["taskqueue.rq.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
+    return '["firmq.rq.refuse",null,["' .. HOOK .. '",' .. cjson.encode(payload) .. '],{}]'
   end
   local host = type(hook.url) == 'string' and string.match(hook.url, '^%a+://([^/?#|]+)')
   post(id, t.origin, call, hook.retry and cjson.encode(hook.retry), t.meta and replayed(t.meta, '', 0), host and string.lower(host))

@@ -166,7 +166,7 @@ local function inspect(id)
     if mended then found('blocked') end
     looked = looked + math.floor(parents / 10)
   end
-  if t.description == 'taskqueue.rq-job' then -- earlier versions had it in RQ's registries; a stock worker may have failed it
+  if t.description == 'firmq.rq-job' then -- earlier versions had it in RQ's registries; a stock worker may have failed it
     redis.call('ZREM', keys.rq_finished(queue), id)
     redis.call('ZREM', keys.rq_failed(queue), id)
   end

@@ -97,7 +97,7 @@ do -- Lua has room for 200 local names at a time.
     local _, task_type, data, _, failures, crashes, losses, time_limit, retry, meta = unpack(t, 1, 10)
     return {id, queue, task_type, data, attempt, number_of(failures) or 0, number_of(crashes) or 0,
       number_of(losses) or 0, time_limit or '', retry or '', meta or '', enqueued, t[RELATIONS] and parent_results(id) or '',
-      number_of(t[SUSPICIONS]) or 0, task_type == 'taskqueue.rq-job' and rq_job(id) or nil}
+      number_of(t[SUSPICIONS]) or 0, task_type == 'firmq.rq-job' and rq_job(id) or nil}
   end
 end
 
@@ -133,7 +133,7 @@ do
     if t[RELATIONS] then moved(id, 'pending', 'running') end
     leases[#leases + 1] = until_
     leases[#leases + 1] = id
-    if t[TYPE] ~= 'taskqueue.rq-job' then
+    if t[TYPE] ~= 'firmq.rq-job' then
       started[queue] = started[queue] or {}
       table.insert(started[queue], '+inf')
       table.insert(started[queue], id .. ':' .. token)
@@ -155,7 +155,7 @@ if own_set == '-' then own_set = false end
 
 -- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
 local function tenant_of(id, t)
-  return t[FAIR_KEY] or t[TYPE] == 'taskqueue.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
+  return t[FAIR_KEY] or t[TYPE] == 'firmq.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
 end
 
 local startable

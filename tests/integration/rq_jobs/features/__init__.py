@@ -1,7 +1,7 @@
-"""What programs do with RQ, page by page of RQ's documentation, and what they see when Task Queue runs their jobs.
+"""What programs do with RQ, page by page of RQ's documentation, and what they see when Firmq runs their jobs.
 
 `python -m tests.integration.rq_jobs.features URL VERSION` is such a program: it does all of it, and what it saw is its
-last line. It imports RQ, and nothing of Task Queue.
+last line. It imports RQ, and nothing of Firmq.
 """
 
 from tests.integration.rq_jobs.features import exceptions, jobs, queues, registries, results, scheduling, workers

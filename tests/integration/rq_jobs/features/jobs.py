@@ -61,7 +61,7 @@ def meta(program: Program) -> object:
 @feature(
     "`send_stop_job_command`, `on_stopped`",
     FINISHED,
-    differs="as in RQ with `taskqueue.rq.Worker`; else no effect: cancel the task, and the job is canceled",
+    differs="as in RQ with `firmq.rq.Worker`; else no effect: cancel the task, and the job is canceled",
 )
 def stop(program: Program) -> object:
     found = program.queue.enqueue(shop.sleep, 1)

@@ -254,9 +254,7 @@ def empty(program: Program) -> object:
     return program.end(waiting)
 
 
-@feature(
-    "`webhooks=`", [FINISHED, False], differs="not sent: use `on_success` and `on_failure`, or webhooks of Task Queue"
-)
+@feature("`webhooks=`", [FINISHED, False], differs="not sent: use `on_success` and `on_failure`, or webhooks of Firmq")
 def webhooks(program: Program) -> object:
     with socket.create_server(("127.0.0.1", 0)) as receiver:
         hook = Webhook(f"http://127.0.0.1:{receiver.getsockname()[1]}/", "finished", timeout=1)

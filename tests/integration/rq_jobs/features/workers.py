@@ -18,7 +18,7 @@ def workers(program: Program) -> object:
 @feature(
     "`send_shutdown_command`, `send_kill_horse_command`",
     FINISHED,
-    differs="with `taskqueue.rq.Worker` as in RQ, except that a killed job is not retried; else no effect: stop the "
+    differs="with `firmq.rq.Worker` as in RQ, except that a killed job is not retried; else no effect: stop the "
     "process with SIGTERM",
 )
 def shutdown(program: Program) -> object:

@@ -17,7 +17,7 @@ import redis
 import rq
 import rq.worker
 
-from taskqueue.rq import Worker as OurWorker
+from firmq.rq import Worker as OurWorker
 
 LONGEST = 60.0
 """Seconds after which a worker that has not ended is killed, so that its test fails."""

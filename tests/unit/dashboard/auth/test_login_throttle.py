@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.exceptions import TooManyRequests
 
-from taskqueue.dashboard.auth import login_throttle
-from taskqueue.dashboard.auth.login_throttle import LoginThrottle
-from taskqueue.dashboard.auth.users import Person, Role, Users
+from firmq.dashboard.auth import login_throttle
+from firmq.dashboard.auth.login_throttle import LoginThrottle
+from firmq.dashboard.auth.users import Person, Role, Users
 
 
 class FakeUsers(Users):

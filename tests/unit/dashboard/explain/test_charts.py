@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.dashboard.explain.charts import HEIGHT, WIDTH, columns, lines, top_of
+from firmq.dashboard.explain.charts import HEIGHT, WIDTH, columns, lines, top_of
 
 TONES = ("bad", "good")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.explain.executors import busy
-from taskqueue.shared.stores.workers import RunningTask, WorkerInfo
+from firmq.dashboard.explain.executors import busy
+from firmq.shared.stores.workers import RunningTask, WorkerInfo
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

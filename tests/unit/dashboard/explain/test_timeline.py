@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.dashboard.explain.timeline import MOST_ATTEMPTS, timeline
-from taskqueue.shared.domain.task import (
+from firmq.dashboard.explain.timeline import MOST_ATTEMPTS, timeline
+from firmq.shared.domain.task import (
     SUSPENDED,
     Attempt,
     ErrorInfo,

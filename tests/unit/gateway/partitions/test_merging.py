@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskqueue.gateway.partitions import merging
+from firmq.gateway.partitions import merging
 
 
 def test_health_is_that_of_the_best_and_says_what_is_wrong_with_the_others() -> None:

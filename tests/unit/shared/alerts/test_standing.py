@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from taskqueue.shared.alerts.rules import Alert, Level
-from taskqueue.shared.alerts.standing import Standing, judge
+from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.alerts.standing import Standing, judge
 
 MINUTE = timedelta(minutes=1)
-WARNING = Alert(name="TaskQueueOldestTaskTooOld", level=Level.WARNING, subject="low", title="waits", advice="Do.")
+WARNING = Alert(name="FirmqOldestTaskTooOld", level=Level.WARNING, subject="low", title="waits", advice="Do.")
 DANGER = replace(WARNING, level=Level.DANGER, title="waits longer")
 OTHER = replace(WARNING, subject="high")
 

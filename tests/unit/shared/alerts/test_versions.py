@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.alerts.observation import Observation, RecentFailures
-from taskqueue.shared.alerts.rules import Alert, _versions
-from taskqueue.shared.stores.deploys import Deploy, Ends, VersionEnds
-from taskqueue.shared.stores.failure_groups import FailureGroup
+from firmq.shared.alerts.observation import Observation, RecentFailures
+from firmq.shared.alerts.rules import Alert, _versions
+from firmq.shared.stores.deploys import Deploy, Ends, VersionEnds
+from firmq.shared.stores.failure_groups import FailureGroup
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ def test_it_compares_the_new_version_with_those_before() -> None:
     [alert] = _alerts(_ends("1.42", 69, 31), _ends("1.41", 499, 1), failures=failures)
     assert alert.title == "Since 1.42 charge-card fails 31 % (0.2 % before), two new causes"
     assert alert.link == "/tasks?search=state%3Afailed%20type%3Acharge-card%20version%3A1.42"
-    assert alert.key == "TaskQueueVersionFails:1.42:charge-card"
+    assert alert.key == "FirmqVersionFails:1.42:charge-card"
     [alert] = _alerts(_ends("1.42", 0, 20), _ends("1.41", 20, 0), failures=(_group(0.5),))
     assert alert.title == "Since 1.42 charge-card fails 100 % (0 % before), one new cause"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from taskqueue.__main__ import main
-from taskqueue.shared.cli.main import parser
+from firmq.__main__ import main
+from firmq.shared.cli.main import parser
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_a_word_that_is_not_known_is_answered_with_a_similar_one(
 def test_the_help_of_a_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["submit", "--help"])
-    assert capsys.readouterr().out.startswith("usage: taskqueue submit")
+    assert capsys.readouterr().out.startswith("usage: firmq submit")
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert re.fullmatch(r"taskqueue \d+\.\S+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"firmq \d+\.\S+\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("redirection", [">&-", "> /dev/full", "| true"])
 def test_an_output_that_cannot_be_written_is_no_traceback(redirection: str) -> None:
-    command = f"REDIS_URL=redis://127.0.0.1:1/0 {sys.executable} -m taskqueue doctor {redirection}"
+    command = f"REDIS_URL=redis://127.0.0.1:1/0 {sys.executable} -m firmq doctor {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr

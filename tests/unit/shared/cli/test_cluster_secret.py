@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from taskqueue.dashboard.auth.users import Role, Users
-from taskqueue.shared.cli import cluster_secret
-from taskqueue.shared.stores.api_keys import Scope, read_key
+from firmq.dashboard.auth.users import Role, Users
+from firmq.shared.cli import cluster_secret
+from firmq.shared.stores.api_keys import Scope, read_key
 from tests.support.receiver import Receiver, receiving
 
 PATH = "/api/v1/namespaces/shop/secrets/task-queue"
@@ -76,7 +76,7 @@ def test_the_entries_are_random_and_let_in_who_reads_them() -> None:
     assert not Users([first["dashboard-users"]]).check("admin", second["dashboard-password"])
     key = read_key(first["api-keys"].strip())
     assert key.scopes == (Scope.SUBMIT, Scope.READ)
-    assert first["api-key"].startswith(f"tq_{key.id}_")
+    assert first["api-key"].startswith(f"fq_{key.id}_")
     assert len(first["redis-password"]) == 64
 
 

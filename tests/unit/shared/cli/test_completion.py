@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.cli.arguments import ASKED
+from firmq.shared.cli.arguments import ASKED
 
 
 def words(line: str, said: Path) -> list[str]:
     """What the scripts of argcomplete are given for a command line."""
-    asked = {ASKED: "1", "COMP_LINE": f"taskqueue {line}", "COMP_POINT": str(len(line) + 10)}
+    asked = {ASKED: "1", "COMP_LINE": f"firmq {line}", "COMP_POINT": str(len(line) + len("firmq "))}
     subprocess.run(
-        [sys.executable, "-m", "taskqueue"],
+        [sys.executable, "-m", "firmq"],
         env={**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(said)},
         check=True,
     )

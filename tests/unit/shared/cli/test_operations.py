@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.cli.operations import delete_dead, pause_end
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.client import NotInTime
+from firmq.shared.cli.operations import delete_dead, pause_end
+from firmq.shared.cli.output import Output
+from firmq.shared.client import NotInTime
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=timezone(timedelta(hours=1)))
 
@@ -72,7 +72,7 @@ def test_an_action_is_waited_for_as_long_as_it_makes_progress() -> None:
 
 
 def test_an_action_without_a_housekeeper_is_not_waited_for_and_named() -> None:
-    with pytest.raises(NotInTime, match=r"is a housekeeper running\?.*taskqueue bulk show a1"):
+    with pytest.raises(NotInTime, match=r"is a housekeeper running\?.*firmq bulk show a1"):
         delete_all(BulkActions(5, [0, 0]))
 
 

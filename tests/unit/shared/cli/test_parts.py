@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.__main__ import main
-from taskqueue.shared.cli.parts import COMMANDS, Command
+from firmq.__main__ import main
+from firmq.shared.cli.parts import COMMANDS, Command
 
 
 def test_a_part_that_is_not_installed_says_what_to_install(
@@ -18,12 +18,12 @@ def test_a_part_that_is_not_installed_says_what_to_install(
     monkeypatch.setitem(COMMANDS, "gateway", Command("no_such_package.serve", "gateway", "start a gateway"))
     assert main(["gateway"]) == 2
     assert capsys.readouterr().err == (
-        "taskqueue gateway needs no_such_package, which is not installed: pip install 'taskqueue[gateway]'\n"
+        "firmq gateway needs no_such_package, which is not installed: pip install 'firmq[gateway]'\n"
     )
 
 
 def test_a_module_of_our_own_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "gateway", Command("taskqueue.no_such_module", "gateway", "start a gateway"))
+    monkeypatch.setitem(COMMANDS, "gateway", Command("firmq.no_such_module", "gateway", "start a gateway"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         main(["gateway"])
 
@@ -38,7 +38,7 @@ def test_each_command_has_a_module_and_an_extra() -> None:
 def test_modules_may_be_given_as_arguments(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASK_MODULES", "other")
     monkeypatch.setitem(COMMANDS, part, Command("builtins", part, "", function="id"))
-    monkeypatch.setattr("taskqueue.shared.cli.parts._arguments", lambda wanted: [wanted])
+    monkeypatch.setattr("firmq.shared.cli.parts._arguments", lambda wanted: [wanted])
     main([part, "shop.tasks", "shop.mail"])
     assert os.environ["TASK_MODULES"] == "shop.tasks,shop.mail"
 
@@ -73,5 +73,5 @@ def test_a_file_that_is_not_text_is_named_in_one_line(tmp_path: Path, capsys: py
     file.write_bytes(b"\xff\xfe\x00")
     assert main(["run", "process", "--data", f"@{file}"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("taskqueue: ")
+    assert said.startswith("firmq: ")
     assert said.count("\n") == 1

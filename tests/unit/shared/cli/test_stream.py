@@ -1,4 +1,4 @@
-"""The output of a task, as `taskqueue stream` prints it."""
+"""The output of a task, as `firmq stream` prints it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue.shared.cli.output import Output
-from taskqueue.shared.cli.tasks import stream
-from taskqueue.shared.client import Client
+from firmq.shared.cli.output import Output
+from firmq.shared.cli.tasks import stream
+from firmq.shared.client import Client
 
 
 @pytest.mark.parametrize(

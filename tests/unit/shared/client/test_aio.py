@@ -18,12 +18,12 @@ from typing import TypeVar
 import pytest
 import trustme
 
-from taskqueue.shared.client import AsyncClient, Client, Unreachable
-from taskqueue.shared.client.aio import connections as connecting
-from taskqueue.shared.client.aio.concurrency import each_of
-from taskqueue.shared.client.aio.connections import Connections
-from taskqueue.shared.client.connections import Connections as BlockingConnections
-from taskqueue.shared.client.response import Answer
+from firmq.shared.client import AsyncClient, Client, Unreachable
+from firmq.shared.client.aio import connections as connecting
+from firmq.shared.client.aio.concurrency import each_of
+from firmq.shared.client.aio.connections import Connections
+from firmq.shared.client.connections import Connections as BlockingConnections
+from firmq.shared.client.response import Answer
 
 T = TypeVar("T")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from taskqueue.shared.client.connections import Connections
+from firmq.shared.client.connections import Connections
 
 
 class Answering(BaseHTTPRequestHandler):

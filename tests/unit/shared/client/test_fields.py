@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from taskqueue.gateway import schemas
-from taskqueue.gateway.routes.limits import LimitView
-from taskqueue.shared.client import (
+from firmq.gateway import schemas
+from firmq.gateway.routes.limits import LimitView
+from firmq.shared.client import (
     Attempt,
     Delivery,
     LimitStatus,
@@ -21,7 +21,7 @@ from taskqueue.shared.client import (
     Webhook,
     WorkerStatus,
 )
-from taskqueue.shared.client.answers import read
+from firmq.shared.client.answers import read
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.shared import client
-from taskqueue.shared.client.response import LEAST_PAUSE, retry_after
+from firmq.shared import client
+from firmq.shared.client.response import LEAST_PAUSE, retry_after
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.foreign_names import hints, warn
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.submission.queue import Queue
+from firmq.shared.config.foreign_names import hints, warn
+from firmq.shared.config.settings import load
+from firmq.shared.submission.queue import Queue
 from tests.support.harness import ROOT, free_port
 
 LINKS = {
@@ -81,7 +81,7 @@ def test_a_part_says_so_when_it_starts(part: str) -> None:
         **dict.fromkeys(("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT"), "0"),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "taskqueue", part], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "firmq", part], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     end = threading.Timer(60, process.kill)
     end.start()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config import foreign_names
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.config import foreign_names
+from firmq.shared.config.settings import load
+from firmq.shared.errors import SettingsError
 
 YAML = """\
 redis: {enabled: true, host: one, port: 6379, timeout: 2000ms}
@@ -117,7 +117,7 @@ def test_a_conflict_with_our_own_name_is_refused(tmp_path: Path) -> None:
     [
         ("DECKARD_GRPC_PORT", "docs/reference/settings.md lists all settings"),
         ("WORKFLOW_LOCK_TIMEUOT", "docs/reference/settings.md lists all settings"),
-        ("DECKARD_HOUSEKEEPER_ENABLED", "a housekeeper is a process of its own: taskqueue housekeeper"),
+        ("DECKARD_HOUSEKEEPER_ENABLED", "a housekeeper is a process of its own: firmq housekeeper"),
     ],
 )
 def test_what_has_no_meaning_is_said(name: str, why: str) -> None:

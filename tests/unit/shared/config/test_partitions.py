@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.errors import SettingsError
 
 
 def addresses(settings: Settings) -> dict[int, str]:
@@ -45,7 +45,7 @@ def test_the_bound_of_queues_is_divided() -> None:
 def test_a_cluster_has_a_prefix_in_one_slot_for_each() -> None:
     settings = load({"REDIS_URL": "rediss+cluster://u:p@a:1,b:2?partitions=2"})
     assert addresses(settings) == {
-        number: f"rediss+cluster://u:p@a:1,b:2?key_prefix=%7Btq{number}%7D&partition={number}" for number in range(2)
+        number: f"rediss+cluster://u:p@a:1,b:2?key_prefix=%7Bfq{number}%7D&partition={number}" for number in range(2)
     }
     assert all(not own.is_partitioned for own in settings.partitions.values())
 
@@ -58,8 +58,8 @@ def test_a_cluster_has_a_prefix_in_one_slot_for_each() -> None:
         ({"REDIS_URL": "redis://a/0?key_prefix=shop"}, "shop"),
         ({"REDIS_PARTITIONS": "redis://a?key_prefix=eu,redis://b", "KEY_PREFIX": "shop"}, "eu"),
         ({"REDIS_PARTITIONS": ",redis://b", "KEY_PREFIX": "shop"}, "shop"),
-        ({"REDIS_URL": "redis+cluster://a,b?partitions=2"}, "{tq0}"),
-        ({"REDIS_URL": "redis+cluster://a,b?partitions=2", "KEY_PREFIX": "shop"}, "shop:{tq0}"),
+        ({"REDIS_URL": "redis+cluster://a,b?partitions=2"}, "{fq0}"),
+        ({"REDIS_URL": "redis+cluster://a,b?partitions=2", "KEY_PREFIX": "shop"}, "shop:{fq0}"),
     ],
 )
 def test_the_keys_of_rq_have_the_prefix_of_the_first_partition(environment: dict[str, str], prefix: str) -> None:

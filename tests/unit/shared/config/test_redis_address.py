@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.redis_address import read_address, without_password
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.redis.client import connect, keys_of
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.submission.queue import settings_for
+from firmq.shared.config.redis_address import read_address, without_password
+from firmq.shared.config.settings import load
+from firmq.shared.errors import SettingsError
+from firmq.shared.redis.client import connect, keys_of
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.submission.queue import settings_for
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:
@@ -185,12 +185,12 @@ def test_password_is_left_out_of_what_is_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
-@pytest.mark.parametrize("prefix", ["shop", "shop:eu", "a" * 64, "{shop}", "shop-1.eu_b", "rqs:my-taskqueue"])
+@pytest.mark.parametrize("prefix", ["shop", "shop:eu", "a" * 64, "{shop}", "shop-1.eu_b", "rqs:my-firmq"])
 def test_the_prefix_of_keys_becomes_part_of_the_address(prefix: str) -> None:
     for url in ("redis://one/0", "rediss://one/0", "unix:///run/redis.sock", "redis+sentinel://one/main"):
         with connect(load({"REDIS_URL": url, "KEY_PREFIX": prefix}).store_url) as redis:
             assert keys_of(redis).rq_job("1") == f"{prefix}:rq:job:1"
-            assert f"{prefix}:taskqueue:tasks" == keys_of(redis).TASKS
+            assert f"{prefix}:firmq:tasks" == keys_of(redis).TASKS
             assert keys_of(redis) is with_prefix(prefix)
 
 
@@ -212,7 +212,7 @@ def test_a_prefix_with_other_characters_is_refused(prefix: str) -> None:
         load({"KEY_PREFIX": prefix})
 
 
-@pytest.mark.parametrize("prefix", ["rq", "taskqueue", "shop:rq", "taskqueue:eu"])
+@pytest.mark.parametrize("prefix", ["rq", "firmq", "shop:rq", "firmq:eu"])
 def test_a_prefix_that_would_make_keys_of_another_system_is_refused(prefix: str) -> None:
-    with pytest.raises(SettingsError, match=r"KEY_PREFIX: must not have the part '(rq|taskqueue)'"):
+    with pytest.raises(SettingsError, match=r"KEY_PREFIX: must not have the part '(rq|firmq)'"):
         load({"KEY_PREFIX": prefix})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.config.settings import load
-from taskqueue.shared.errors import SettingsError
+from firmq.shared.config.settings import load
+from firmq.shared.errors import SettingsError
 
 
 def mistakes(environment: dict[str, str]) -> list[str]:

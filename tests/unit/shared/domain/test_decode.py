@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.decode import UNREADABLE, fits, moment, whole, whole_or_none
+from firmq.shared.domain.decode import UNREADABLE, fits, moment, whole, whole_or_none
 
 NO_NUMBERS = (b"", b"x", b"\xff", b"1.5", b"9" * 19, b"9" * 400, b"9" * 5000, b"-" + b"9" * 5000)
 

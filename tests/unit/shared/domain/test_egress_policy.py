@@ -10,8 +10,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
-from taskqueue.worker.handlers.pinned_http import CallFailed, Connection, addresses_of, in_thread
+from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
+from firmq.worker.handlers.pinned_http import CallFailed, Connection, addresses_of, in_thread
 
 URLS = (
     # loopback and unspecified, in every spelling

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain import strict_json
-from taskqueue.shared.errors import InvalidJSON
+from firmq.shared.domain import strict_json
+from firmq.shared.errors import InvalidJSON
 
 DEPTH = 64
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.json_schema import compile_schema
+from firmq.shared.domain.json_schema import compile_schema
 
 
 def test_each_mistake_has_its_place() -> None:

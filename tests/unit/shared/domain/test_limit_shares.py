@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain.limit_shares import WHOLE, Use, parts_for, slots_for
+from firmq.shared.domain.limit_shares import WHOLE, Use, parts_for, slots_for
 
 USES = st.dictionaries(
     st.integers(0, 5),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain.merged_pages import Part, merge_pages, order, read_cursor, write_cursor
+from firmq.shared.domain.merged_pages import Part, merge_pages, order, read_cursor, write_cursor
 
 LISTS = st.dictionaries(
     st.integers(0, 3), st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=20), min_size=1

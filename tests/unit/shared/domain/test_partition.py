@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain.partition import (
+from firmq.shared.domain.partition import (
     MOST_PARTITIONS,
     mark_of_partition,
     partition_of_id,
@@ -14,8 +14,8 @@ from taskqueue.shared.domain.partition import (
     sibling,
     split,
 )
-from taskqueue.shared.domain.task import new_task_id
-from taskqueue.shared.stores.idempotency import new_seed, task_id
+from firmq.shared.domain.task import new_task_id
+from firmq.shared.stores.idempotency import new_seed, task_id
 
 
 @given(st.integers(1, MOST_PARTITIONS - 1))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.payload import PayloadReference, decode_result, encode_result, task_of
-from taskqueue.shared.errors import CorruptRecord
+from firmq.shared.domain import task_data
+from firmq.shared.domain.payload import PayloadReference, decode_result, encode_result, task_of
+from firmq.shared.errors import CorruptRecord
 
 REFERENCE = PayloadReference.to("task-1", b'"large"')
 JSON = st.recursive(
@@ -66,5 +66,5 @@ def test_changed_content_is_a_corrupt_record() -> None:
 def test_an_object_names_its_task() -> None:
     assert task_of(REFERENCE.name) == "task-1"
     assert task_of(f"{REFERENCE.name}.0123abcd") == "task-1", "an unfinished copy"
-    for other in ("taskqueue", f"{REFERENCE.name}.0123", f"../{REFERENCE.name}", "ab/notes.txt"):
+    for other in ("firmq", f"{REFERENCE.name}.0123", f"../{REFERENCE.name}", "ab/notes.txt"):
         assert task_of(other) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.preview import LONGEST, PreviewError, check_template, preview
+from firmq.shared.domain.preview import LONGEST, PreviewError, check_template, preview
 
 DATA = {"order": 17, "customer": {"name": "Ada"}, "paid": True, "lines": [{"sku": "a"}], "note": None}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from taskqueue.shared.domain.queue_selection import QueueSelection, matches
+from firmq.shared.domain.queue_selection import QueueSelection, matches
 
 QUEUES = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 

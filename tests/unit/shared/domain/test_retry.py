@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.decode import UNREADABLE
-from taskqueue.shared.domain.retry import RetryPolicy, read_rules
+from firmq.shared.domain.decode import UNREADABLE
+from firmq.shared.domain.retry import RetryPolicy, read_rules
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.schedule import (
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.schedule import (
     Missed,
     Schedule,
     following,
@@ -23,7 +23,7 @@ from taskqueue.shared.domain.schedule import (
     task_for,
     upcoming,
 )
-from taskqueue.shared.domain.task import Webhook
+from firmq.shared.domain.task import Webhook
 
 GRACE = timedelta(seconds=60)
 
@@ -213,7 +213,7 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
         ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
         ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
         ({"type": "noop", "interval": 5, "every": 3}, "every is unknown"),
-        ({"type": "taskqueue.webhook", "interval": 5}, "is internal"),
+        ({"type": "firmq.webhook", "interval": 5}, "is internal"),
         ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
         ({"type": "noop", "interval": 5, "expires_in": 0}, "expires_in: "),
         ({"type": "noop", "interval": 5, "retry": {"jitter": 2}}, "retry.jitter: "),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.domain.search import LONGEST, DataField, SearchError, canonical, load, parse, parse_data
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.shared.stores.tasks import Filter, filter_of
+from firmq.shared.domain.search import LONGEST, DataField, SearchError, canonical, load, parse, parse_data
+from firmq.shared.domain.task import TaskState
+from firmq.shared.stores.tasks import Filter, filter_of
 from tests.support.data_fields import CASES
 
 

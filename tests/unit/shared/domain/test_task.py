@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.domain import task_data
-from taskqueue.shared.domain.task import ENDED, RQ_STATUS, TRANSITIONS, WAITING, TaskState, new_task_id
-from taskqueue.shared.errors import CorruptRecord
+from firmq.shared.domain import task_data
+from firmq.shared.domain.task import ENDED, RQ_STATUS, TRANSITIONS, WAITING, TaskState, new_task_id
+from firmq.shared.errors import CorruptRecord
 
 
 def test_every_state_has_its_transitions_and_its_name_in_rq() -> None:

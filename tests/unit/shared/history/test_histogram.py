@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskqueue.shared.history.histogram import decode, encode, of, percentiles
+from firmq.shared.history.histogram import decode, encode, of, percentiles
 
 DURATIONS = st.lists(st.floats(1e-6, 1e6), min_size=1)
 SHARES = (0.5, 0.95, 0.99)

@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 
-from taskqueue.shared.http.bind import free_port, port_problem
+from firmq.shared.http.bind import free_port, port_problem
 from tests.support.harness import ROOT
 
 
 def test_a_process_makes_room_for_files_as_far_as_it_may() -> None:
     code = (
-        "import resource as r; from taskqueue.shared.http.bind import raise_file_limit as room; "
+        "import resource as r; from firmq.shared.http.bind import raise_file_limit as room; "
         "r.setrlimit(r.RLIMIT_NOFILE, (100, 300)); "
         "print(room(50), room(200), r.getrlimit(r.RLIMIT_NOFILE), room(400), r.getrlimit(r.RLIMIT_NOFILE))"
     )

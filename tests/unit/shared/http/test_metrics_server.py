@@ -15,8 +15,8 @@ from http.server import ThreadingHTTPServer
 import pytest
 from prometheus_client import CollectorRegistry
 
-from taskqueue.shared.http import metrics_server as probes
-from taskqueue.shared.http.metrics_server import CONNECTIONS, Check, MetricsServer
+from firmq.shared.http import metrics_server as probes
+from firmq.shared.http.metrics_server import CONNECTIONS, Check, MetricsServer
 from tests.support.harness import wait_until
 
 

@@ -1,4 +1,4 @@
-"""What `taskqueue dev` shows when all is ready, and what it watches."""
+"""What `firmq dev` shows when all is ready, and what it watches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.local import dev
-from taskqueue.shared.local.dev import Handlers, Part, banner, places_to_watch
+from firmq.shared.config.settings import Settings
+from firmq.shared.local import dev
+from firmq.shared.local.dev import Handlers, Part, banner, places_to_watch
 
 GREET = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -37,14 +37,14 @@ def test_another_port_is_part_of_the_command() -> None:
 
 def test_a_key_is_part_of_the_commands_where_it_is_needed() -> None:
     text = shown(handlers({"greet": GREET}), needs_key=True)
-    assert "TASKQUEUE_API_KEY=$KEY " in text
+    assert "FIRMQ_API_KEY=$KEY " in text
     assert '-H "Authorization: Bearer $KEY"' in text
 
 
 def test_without_modules_it_says_how_to_give_one() -> None:
     text = shown(handlers({"calculate": {}, "process": {}}, examples=True))
     assert "submit process '\"some text\"'" in text
-    assert "Run your own handlers with: taskqueue dev PACKAGE.MODULE" in text
+    assert "Run your own handlers with: firmq dev PACKAGE.MODULE" in text
 
 
 def test_modules_without_task_types_get_a_hint() -> None:
@@ -75,8 +75,8 @@ def test_an_outbox_has_a_relay() -> None:
     names = [[part.name for part in dev.parts_of(*each)] for each in ((settings, handlers({})), (settings, of_django))]
     assert [each[4:] for each in names] == [[], ["relay"]]
     for given, of, command in (
-        (settings, of_django, ["django", "taskqueue_outbox"]),
-        (with_database, handlers({}), ["taskqueue", "outbox"]),
+        (settings, of_django, ["django", "firmq_outbox"]),
+        (with_database, handlers({}), ["firmq", "outbox"]),
     ):
         relay = dev.parts_of(given, of)[-1]
         assert [*dev._service(relay, given, {}, of).argv][-2:] == command

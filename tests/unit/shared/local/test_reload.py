@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.local.reload import INTERVAL, SETTLED, Reloader
-from taskqueue.shared.local.source_files import SourceFiles
+from firmq.shared.local.reload import INTERVAL, SETTLED, Reloader
+from firmq.shared.local.source_files import SourceFiles
 
 
 class Clock:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.local.source_files import SourceFiles
+from firmq.shared.local.source_files import SourceFiles
 
 
 def write(file: Path, text: str = "x = 1\n") -> Path:

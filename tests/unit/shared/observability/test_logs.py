@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.shared.observability import logs
+from firmq.shared.observability import logs
 from tests.support.harness import ROOT
 
 
@@ -86,7 +86,7 @@ def test_what_a_process_is_about_is_in_every_line_and_a_terminal_is_spared_the_i
 
 def test_an_unread_log_blocks_neither_writing_nor_exit() -> None:
     code = (
-        "import logging, time; from taskqueue.shared.observability import logs\n"
+        "import logging, time; from firmq.shared.observability import logs\n"
         "logs.configure('worker', 'INFO', 'json', in_background=True)\n"
         "for number in range(20_000): logging.getLogger('x').info('line %d', number)\n"
         "print('done', flush=True)"
@@ -104,7 +104,7 @@ def test_an_unread_log_blocks_neither_writing_nor_exit() -> None:
 
 def test_the_last_lines_of_a_process_are_written_in_order_and_dropped_ones_are_counted() -> None:
     code = (
-        "import logging; from taskqueue.shared.observability import background_log, logs\n"
+        "import logging; from firmq.shared.observability import background_log, logs\n"
         "background_log.MOST_LINES = 100\n"
         "logs.configure('worker', 'INFO', 'json', in_background=True)\n"
         "import sys; sys.setswitchinterval(1000)\n"

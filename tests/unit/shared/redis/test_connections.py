@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.shared.redis.connections import Sentinels
-from taskqueue.shared.redis.refusing import Refusing
+from firmq.shared.redis.connections import Sentinels
+from firmq.shared.redis.refusing import Refusing
 
 OLD, NEW = ("10.0.0.1", 6379), ("10.0.0.2", 6380)
 REPLACING = "slave 10.0.0.2:6380 10.0.0.2 6380 @ main 10.0.0.1 6379"

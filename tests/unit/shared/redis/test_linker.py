@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from taskqueue.shared.redis.keys import with_prefix
-from taskqueue.shared.redis.linker import LATER, lean, scripts, source, with_quarantine
+from firmq.shared.redis.keys import with_prefix
+from firmq.shared.redis.linker import LATER, lean, scripts, source, with_quarantine
 from tests.support.keys import keys
 
 SHARED = """
@@ -70,14 +70,14 @@ def test_a_script_names_the_keys_of_the_map(name: str) -> None:
 
 def test_the_key_of_something_is_its_text_and_the_name() -> None:
     assert "('rq:job:' .. id)" in source("cancel", keys)
-    assert "redis.call('ZADD', 'taskqueue:tasks', " in source("submit_one", keys)
+    assert "redis.call('ZADD', 'firmq:tasks', " in source("submit_one", keys)
 
 
 def test_a_script_of_a_system_with_a_prefix_names_no_key_without_it() -> None:
     shop = with_prefix("{shop}:eu")
     for name in scripts():
         for text in (source(name, shop), with_quarantine(name, shop)):
-            assert not re.search(r"['\"](rq|taskqueue):", text), name
+            assert not re.search(r"['\"](rq|firmq):", text), name
     assert "('{shop}:eu:rq:job:' .. id)" in source("cancel", shop)
 
 

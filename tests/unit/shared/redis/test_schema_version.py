@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from taskqueue.shared.redis import schema_version
-from taskqueue.shared.redis.linker import sources
-from taskqueue.shared.redis.schema_version import judge
+from firmq.shared.redis import schema_version
+from firmq.shared.redis.linker import sources
+from firmq.shared.redis.schema_version import judge
 from tests.support.keys import keys
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.shared.errors import SettingsError
-from taskqueue.shared.stores.api_keys import ApiKey, Keyring, Scope, new_key, read_key
+from firmq.shared.errors import SettingsError
+from firmq.shared.stores.api_keys import ApiKey, Keyring, Scope, new_key, read_key
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -56,12 +56,12 @@ def test_no_two_keys_are_equal() -> None:
     "change",
     [
         lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"),
-        lambda text: text.replace("tq_", "tq_a", 1)[: len(text)],
+        lambda text: text.replace("fq_", "fq_a", 1)[: len(text)],
         lambda text: text + "0",
         lambda text: text[:-1],
         lambda text: text.upper(),
         lambda text: "",
-        lambda text: "tq_aaaaaaaa_" + text.rpartition("_")[2],
+        lambda text: "fq_aaaaaaaa_" + text.rpartition("_")[2],
         lambda text: text + "\n",
         lambda text: "\ud800" + text,
     ],
@@ -112,7 +112,7 @@ def test_an_expired_key_is_refused(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("shop:submit", "is not a key: create one with `taskqueue keys create"),
+        ("shop:submit", "is not a key: create one with `firmq keys create"),
         ("", "is not a key"),
         ("ab1:shop:submit:" + "0" * 64, "is not a key"),
         ("abcd:shop:submit:" + "0" * 63, "is not a key"),
@@ -139,7 +139,7 @@ def test_all_mistakes_are_said_together_and_one_id_twice_is_one(tmp_path: Path) 
     with pytest.raises(SettingsError) as raised:
         Keyring([], str(path))
     assert str(raised.value).splitlines() == [
-        "API_KEYS_FILE: key 2: is not a key: create one with `taskqueue keys create CLIENT SCOPE`",
+        "API_KEYS_FILE: key 2: is not a key: create one with `firmq keys create CLIENT SCOPE`",
         f"API_KEYS_FILE: key 3: {key.id} appears twice: remove one",
     ]
     path.write_text(key.line)

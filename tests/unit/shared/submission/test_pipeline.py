@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.shared.redis.scripts import ScriptCall, Steps
-from taskqueue.shared.submission.pipeline import Pipeline
+from firmq.shared.redis.scripts import ScriptCall, Steps
+from firmq.shared.submission.pipeline import Pipeline
 
 
 class Server:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue import LocalClient
+from firmq import LocalClient
 from tests.support.handlers_durable import calls
 
 FITS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue import LocalClient, continue_as_new
+from firmq import LocalClient, continue_as_new
 from tests.support.handlers_durable import calls
 
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue import LocalClient, TaskState, TaskSuspended, resumable
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.stores.steps import Steps as StepStore
-from taskqueue.shared.stores.steps import StoredSteps
-from taskqueue.worker.durable import resuming
-from taskqueue.worker.durable.replay import Replay
-from taskqueue.worker.executors.recorder import Recorder
-from taskqueue.worker.handlers.registry import Handler, Registry, task
+from firmq import LocalClient, TaskState, TaskSuspended, resumable
+from firmq.shared.config.settings import Settings
+from firmq.shared.stores.steps import Steps as StepStore
+from firmq.shared.stores.steps import StoredSteps
+from firmq.worker.durable import resuming
+from firmq.worker.durable.replay import Replay
+from firmq.worker.executors.recorder import Recorder
+from firmq.worker.handlers.registry import Handler, Registry, task
 from tests.support.handlers_durable import rows_of
 
 HOURS = 6

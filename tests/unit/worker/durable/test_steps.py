@@ -12,10 +12,10 @@ import pytest
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from taskqueue import LocalClient, sleep, sleep_until, step, task, wait_for
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.task import TaskState
-from taskqueue.worker.handlers.registry import Registry
+from firmq import LocalClient, sleep, sleep_until, step, task, wait_for
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.task import TaskState
+from firmq.worker.handlers.registry import Registry
 from tests.support.handlers_durable import calls
 
 MODULES = ["tests.support.handlers_durable"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.shared.domain.queue_selection import QueueSelection
-from taskqueue.worker.engine.claimed_queues import ACTIVE, IDLE_LOOK, LOOK, ClaimedQueues
-from taskqueue.worker.engine.lane_claims import LaneClaims
+from firmq.shared.domain.queue_selection import QueueSelection
+from firmq.worker.engine.claimed_queues import ACTIVE, IDLE_LOOK, LOOK, ClaimedQueues
+from firmq.worker.engine.lane_claims import LaneClaims
 
 QUEUES = {"high": 4, "normal": 3}
 

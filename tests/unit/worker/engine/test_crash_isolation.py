@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
-from taskqueue.worker.engine.crash_isolation import CrashIsolation
-from taskqueue.worker.executors.process import ExecutorProcess
+from firmq.worker.engine.claimed_task import SETTLED, ClaimedTask
+from firmq.worker.engine.crash_isolation import CrashIsolation
+from firmq.worker.executors.process import ExecutorProcess
 
 MAX_CRASHES = 3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.worker.engine import failure_log
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
-from taskqueue.worker.engine.redis_session import Report
+from firmq.worker.engine import failure_log
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
+from firmq.worker.engine.redis_session import Report
 from tests.support.attempt_ends import ENDS
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue.worker.engine.claimed_task import SETTLED, ClaimedTask
-from taskqueue.worker.engine.lane_claims import LaneClaims
-from taskqueue.worker.engine.prefetch import RESERVE_SECONDS
+from firmq.worker.engine.claimed_task import SETTLED, ClaimedTask
+from firmq.worker.engine.lane_claims import LaneClaims
+from firmq.worker.engine.prefetch import RESERVE_SECONDS
 from tests.support.queue_names import claimed_queues
 from tests.unit.worker.fakes import FakeExecutor, FakePool, FakeTime, claimed, lanes_of, numbered
 

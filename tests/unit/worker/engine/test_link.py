@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError
 
-from taskqueue.worker.engine.link import AGE_TURN, HeartbeatsDue, PartitionLink, PartitionOrder
+from firmq.worker.engine.link import AGE_TURN, HeartbeatsDue, PartitionLink, PartitionOrder
 from tests.unit.worker.fakes import FakeNotifications, FakeSession, FakeTime, claimed, link_to
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from taskqueue.worker.engine.liveness import SLOW_START, STILL, Liveness
+from firmq.worker.engine.liveness import SLOW_START, STILL, Liveness
 
 
 @dataclass

@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ResponseError
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.shared.errors import StoreUnavailable
-from taskqueue.shared.stores.task_types import TaskType
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
-from taskqueue.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
-from taskqueue.worker.engine.redis_session import MOST_AT_ONCE, Report, SyncResult
-from taskqueue.worker.executors.crash_reports import CrashReports
-from taskqueue.worker.executors.monitor import ExecutorMonitor
-from taskqueue.worker.metrics import WorkerMetrics
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.errors import StoreUnavailable
+from firmq.shared.stores.task_types import TaskType
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHORTEST_WAIT, TICK, Engine
+from firmq.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
+from firmq.worker.engine.redis_session import MOST_AT_ONCE, Report, SyncResult
+from firmq.worker.executors.crash_reports import CrashReports
+from firmq.worker.executors.monitor import ExecutorMonitor
+from firmq.worker.metrics import WorkerMetrics
 from tests.unit.worker.fakes import (
     FakeExecutor,
     FakeNotifications,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.worker.engine.prefetch import AHEAD_SECONDS, MOST, PrefetchWindow
+from firmq.worker.engine.prefetch import AHEAD_SECONDS, MOST, PrefetchWindow
 
 
 def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:

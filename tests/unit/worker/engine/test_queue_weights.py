@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from taskqueue.worker.engine.queue_weights import Strict, WeightedRoundRobin
+from firmq.worker.engine.queue_weights import Strict, WeightedRoundRobin
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 

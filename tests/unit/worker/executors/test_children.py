@@ -10,7 +10,7 @@ from tests.support.harness import ROOT
 CODE = """
 import multiprocessing, os, subprocess, sys, time
 from multiprocessing import shared_memory
-from taskqueue.worker.executors.children import Children
+from firmq.worker.executors.children import Children
 
 stays = subprocess.Popen(["sleep", "600"])
 children = Children()

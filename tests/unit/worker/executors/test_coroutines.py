@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from taskqueue.worker.executors.coroutines import CoroutineRunner
+from firmq.worker.executors.coroutines import CoroutineRunner
 
 
 async def answer(value: str) -> str:

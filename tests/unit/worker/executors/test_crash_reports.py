@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.worker.engine.claimed_task import ClaimedTask, read_claim
-from taskqueue.worker.engine.redis_session import Report
-from taskqueue.worker.executors.crash_reports import MAX_LOSSES, CrashReports
-from taskqueue.worker.executors.pool import ExecutorPool
+from firmq.shared.domain.clock import to_us
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.worker.engine.claimed_task import ClaimedTask, read_claim
+from firmq.worker.engine.redis_session import Report
+from firmq.worker.executors.crash_reports import MAX_LOSSES, CrashReports
+from firmq.worker.executors.pool import ExecutorPool
 
 GENERAL = RetryPolicy(initial_delay=7)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from taskqueue import GiveUp, LocalClient, RetryLater, TaskSuspended, TimeLimitExceeded, step, task
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.executors.attempt import let_go
-from taskqueue.worker.executors.ipc import Assignment, EndedAttempt
-from taskqueue.worker.executors.outcomes import Outcomes
-from taskqueue.worker.handlers.hooks import ENDS_ATTEMPT, Hook
-from taskqueue.worker.handlers.registry import Handler, Registry
+from firmq import GiveUp, LocalClient, RetryLater, TaskSuspended, TimeLimitExceeded, step, task
+from firmq.shared.config.settings import Settings
+from firmq.worker.executors.attempt import let_go
+from firmq.worker.executors.ipc import Assignment, EndedAttempt
+from firmq.worker.executors.outcomes import Outcomes
+from firmq.worker.handlers.hooks import ENDS_ATTEMPT, Hook
+from firmq.worker.handlers.registry import Handler, Registry
 
 AWAY, KEY = ConnectionError("partner 17 is away"), KeyError("price")
 GROUP = ExceptionGroup

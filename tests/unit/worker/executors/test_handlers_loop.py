@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from taskqueue.worker.executors.coroutines import CoroutineRunner
-from taskqueue.worker.executors.handlers_loop import CALLS_LEFT, THREADS_LEFT, Begun, HandlersLoop, begun, new_loop
+from firmq.worker.executors.coroutines import CoroutineRunner
+from firmq.worker.executors.handlers_loop import CALLS_LEFT, THREADS_LEFT, Begun, HandlersLoop, begun, new_loop
 
 Value = TypeVar("Value")
 

@@ -28,9 +28,9 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue.worker.executors import interpreter_state
-from taskqueue.worker.executors.leftovers import Leftovers
-from taskqueue.worker.executors.process_state import Group, ProcessState
+from firmq.worker.executors import interpreter_state
+from firmq.worker.executors.leftovers import Leftovers
+from firmq.worker.executors.process_state import Group, ProcessState
 
 own = threading.local()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.worker.executors.ipc import CorruptFrame, FrameReader, frame
+from firmq.worker.executors.ipc import CorruptFrame, FrameReader, frame
 
 VALUES = [("outcome", 1, b"x" * 1000), ("log", 2, "ä"), ("progress", 3, b"")]
 

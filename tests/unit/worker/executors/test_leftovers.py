@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from taskqueue.worker.executors.handlers_loop import CALLS_LEFT
-from taskqueue.worker.executors.leftovers import QUICK_US, Leftovers
+from firmq.worker.executors.handlers_loop import CALLS_LEFT
+from firmq.worker.executors.leftovers import QUICK_US, Leftovers
 
 NAME = "LEFT_BEHIND_BY_A_TEST"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskqueue.worker.executors.log_capture import LogCapture
-from taskqueue.worker.executors.recorder import Recorder
+from firmq.worker.executors.log_capture import LogCapture
+from firmq.worker.executors.recorder import Recorder
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.retry import RetryPolicy
-from taskqueue.worker.engine.claimed_task import ClaimedTask
-from taskqueue.worker.engine.lane import SLOW
-from taskqueue.worker.executors import ipc
-from taskqueue.worker.executors.crash_reports import CrashReports
-from taskqueue.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
-from taskqueue.worker.executors.monitor import CLOSED_PIPE_GRACE, LONGEST_WAIT, SILENT, ExecutorMonitor
-from taskqueue.worker.metrics import WorkerMetrics
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.lane import SLOW
+from firmq.worker.executors import ipc
+from firmq.worker.executors.crash_reports import CrashReports
+from firmq.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
+from firmq.worker.executors.monitor import CLOSED_PIPE_GRACE, LONGEST_WAIT, SILENT, ExecutorMonitor
+from firmq.worker.metrics import WorkerMetrics
 from tests.unit.worker.fakes import (
     FakeExecutor,
     FakePool,

@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.shared.domain.clock import to_us
-from taskqueue.worker.executors.ipc import Assignment
-from taskqueue.worker.executors.outcomes import Outcomes, ResultNotSerializable
-from taskqueue.worker.handlers.registry import Registry, task
-from taskqueue.worker.handlers.signals import RetryLater
+from firmq.shared.config.settings import Settings
+from firmq.shared.domain.clock import to_us
+from firmq.worker.executors.ipc import Assignment
+from firmq.worker.executors.outcomes import Outcomes, ResultNotSerializable
+from firmq.worker.handlers.registry import Registry, task
+from firmq.worker.handlers.signals import RetryLater
 
 
 def test_a_handler_cannot_choose_a_longer_pause_than_any_task_may_wait() -> None:

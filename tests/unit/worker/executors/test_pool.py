@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.executors import pool as crew_module
-from taskqueue.worker.executors.pool import ExecutorPool
+from firmq.shared.config.settings import Settings
+from firmq.worker.executors import pool as crew_module
+from firmq.worker.executors.pool import ExecutorPool
 from tests.unit.worker.fakes import FakeExecutor, FakeTime
 
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from taskqueue.worker.executors import ipc, process
-from taskqueue.worker.executors.process import ExecutorProcess
+from firmq.worker.executors import ipc, process
+from firmq.worker.executors.process import ExecutorProcess
 from tests.unit.worker.fakes import claimed, numbered
 
 

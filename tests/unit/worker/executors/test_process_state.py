@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from taskqueue.worker.executors.process_state import ProcessState
+from firmq.worker.executors.process_state import ProcessState
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from taskqueue.worker.executors import process_tree
-from taskqueue.worker.executors.process_tree import (
+from firmq.worker.executors import process_tree
+from firmq.worker.executors.process_tree import (
     MARK,
     ProcessIdentity,
     children,
@@ -25,7 +25,7 @@ from taskqueue.worker.executors.process_tree import (
     name_of,
     started_at,
 )
-from taskqueue.worker.executors.watchdog import Watchdog
+from firmq.worker.executors.watchdog import Watchdog
 from tests.support.harness import alive, wait_until
 
 _FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); time.sleep(60)"
@@ -157,12 +157,12 @@ def test_a_watchdog_that_cannot_start_is_tried_again_after_a_pause(monkeypatch: 
 
 
 def test_a_program_that_was_there_before_the_worker_stays_with_what_it_starts(tmp_path: Path) -> None:
-    """As with `sh -c 'other & exec taskqueue worker'`: its children are no handler's."""
+    """As with `sh -c 'other & exec firmq worker'`: its children are no handler's."""
     code = (
         "import subprocess, sys\n"
         "other = subprocess.Popen(['sh', '-c', 'read line; sleep 60 & echo $!; wait'], stdin=subprocess.PIPE,\n"
         "    stdout=subprocess.PIPE, text=True)\n"
-        "from taskqueue.worker.executors.children import Children\n"
+        "from firmq.worker.executors.children import Children\n"
         "children = Children()\n"
         "other.stdin.write('go\\n'); other.stdin.flush()\n"
         "later = int(other.stdout.readline())\n"

@@ -10,8 +10,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
-from taskqueue.worker.executors.recorder import MOST_KEPT, Recorder
-from taskqueue.worker.executors.span_pipe import LARGEST, MOST_SENT, SpanWriter, unpack
+from firmq.worker.executors.recorder import MOST_KEPT, Recorder
+from firmq.worker.executors.span_pipe import LARGEST, MOST_SENT, SpanWriter, unpack
 
 
 class Colour(StrEnum):
@@ -26,7 +26,7 @@ class Pipe:
         self.writer = SpanWriter(self.sent.append)
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.writer)
-        self.ours, self.theirs = self.provider.get_tracer("taskqueue"), self.provider.get_tracer("shop", "2")
+        self.ours, self.theirs = self.provider.get_tracer("firmq"), self.provider.get_tracer("shop", "2")
 
 
 def recorder() -> Recorder:
@@ -68,7 +68,7 @@ def test_only_the_first_spans_of_the_running_task_are_kept_with_its_attempt(
         pipe.writer.begin(each)
     ended.ended = True
     for running in (ended, ours):
-        monkeypatch.setattr("taskqueue.worker.executors.span_pipe.of_current_task", lambda running=running: running)
+        monkeypatch.setattr("firmq.worker.executors.span_pipe.of_current_task", lambda running=running: running)
         for number in range(MOST_KEPT + 8):
             pipe.theirs.start_span(f"GET {number}", attributes={"url.full": "http://shop/x?key=secret"}).end()
     assert ended.spans
@@ -82,7 +82,7 @@ def test_only_the_first_spans_of_the_running_task_are_kept_with_its_attempt(
 def test_a_span_with_an_invalid_address_does_not_fail_its_handler(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = recorder()
     pipe.writer.begin(ours)
-    monkeypatch.setattr("taskqueue.worker.executors.span_pipe.of_current_task", lambda: ours)
+    monkeypatch.setattr("firmq.worker.executors.span_pipe.of_current_task", lambda: ours)
     pipe.theirs.start_span("GET", attributes={"url.full": "http://[shop/x"}).end()
     assert ours.spans
     assert [each["name"] for each in ours.spans.summary()["spans"]] == ["GET"]

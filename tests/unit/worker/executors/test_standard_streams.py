@@ -8,8 +8,8 @@ import select
 import threading
 from typing import Any, cast
 
-from taskqueue.worker.executors import standard_streams
-from taskqueue.worker.executors.standard_streams import _File
+from firmq.worker.executors import standard_streams
+from firmq.worker.executors.standard_streams import _File
 
 
 def test_what_a_full_pipe_does_not_take_is_dropped_and_counted() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from taskqueue import Queue
-from taskqueue.shared.client import Accepted, AsyncClient, Client, ClientError, TaskState
-from taskqueue.worker.handlers import default_client
-from taskqueue.worker.handlers.default_client import (
+from firmq import Queue
+from firmq.shared.client import Accepted, AsyncClient, Client, ClientError, TaskState
+from firmq.worker.handlers import default_client
+from firmq.worker.handlers.default_client import (
     async_client_at,
     client_at,
     client_for_asyncio,
@@ -43,7 +43,7 @@ class InProcess(InThread):
 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.delenv("TASKQUEUE_URL", raising=False)
+    monkeypatch.delenv("FIRMQ_URL", raising=False)
     before = use_client()
     yield
     use_client(*before)
@@ -58,21 +58,21 @@ async def for_asyncio() -> Any:
 
 
 def test_without_any_client_the_error_says_what_to_set() -> None:
-    with pytest.raises(ClientError, match=r"set TASKQUEUE_URL .* or call use_client"):
+    with pytest.raises(ClientError, match=r"set FIRMQ_URL .* or call use_client"):
         client_for_threads(None)
-    with pytest.raises(ClientError, match=r"set TASKQUEUE_URL .* or call use_client"):
+    with pytest.raises(ClientError, match=r"set FIRMQ_URL .* or call use_client"):
         asyncio.run(for_asyncio())
 
 
 def test_the_error_about_a_url_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "ftp://me:secret@shop")
+    monkeypatch.setenv("FIRMQ_URL", "ftp://me:secret@shop")
     with pytest.raises(ClientError, match="begins with none of http://, https://, redis://") as error:
         client_for_threads(None)
     assert "secret" not in str(error.value)
 
 
 def test_the_environment_gives_one_client_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://shop:8000")
     with ThreadPoolExecutor(8) as threads:
         clients = set(threads.map(lambda _: client_for_threads(None), range(64)))
     [client] = clients
@@ -85,7 +85,7 @@ def test_the_environment_gives_one_client_per_event_loop(monkeypatch: pytest.Mon
     async def two() -> tuple[Any, Any]:
         return client_for_asyncio(None), client_for_asyncio(None)
 
-    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://shop:8000")
     first, second = asyncio.run(two())
     assert first is second
     assert isinstance(first, AsyncClient)
@@ -100,7 +100,7 @@ def test_the_environment_gives_one_client_per_event_loop(monkeypatch: pytest.Mon
 def test_programs_that_run_a_loop_for_each_call_keep_no_clients_of_the_closed_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://shop:8000")
     monkeypatch.setattr(default_client, "_of_loop", {})
     assert len({id(asyncio.run(for_asyncio())) for _ in range(5)}) == 1
 
@@ -113,9 +113,9 @@ def test_every_address_of_redis_gives_a_queue(url: str) -> None:
 
 
 def test_another_url_gives_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://shop:8000")
     first = client_for_threads(None)
-    monkeypatch.setenv("TASKQUEUE_URL", "http://other:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://other:8000")
     assert client_for_threads(None) is not first
 
 
@@ -131,7 +131,7 @@ def test_urls_and_api_keys_have_clients_of_their_own() -> None:
 
 
 def test_a_client_that_is_set_stands_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TASKQUEUE_URL", "http://shop:8000")
+    monkeypatch.setenv("FIRMQ_URL", "http://shop:8000")
     ours, ours_async = Client(), AsyncClient()
     assert use_client(ours, ours_async) == ()
     assert client_for_threads(None) is ours
@@ -159,7 +159,7 @@ def test_a_client_for_threads_does_not_block_the_event_loop(monkeypatch: pytest.
 
 
 def test_nothing_that_submits_is_loaded_before_the_first_submission() -> None:
-    others = ["taskqueue.shared.client", "asyncio", "redis", "http.client"]
-    code = f"import sys; from taskqueue import task, use_client; print([*filter(sys.modules.get, {others})])"
+    others = ["firmq.shared.client", "asyncio", "redis", "http.client"]
+    code = f"import sys; from firmq import task, use_client; print([*filter(sys.modules.get, {others})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskqueue import (
+from firmq import (
     AttemptOutcome,
     CurrentTask,
     GiveUp,
@@ -22,11 +22,11 @@ from taskqueue import (
     executor_started,
     on_failure,
 )
-from taskqueue.shared.domain.task import Outcome, TaskState
-from taskqueue.worker.handlers import hooks
-from taskqueue.worker.handlers.registry import HandlerError
+from firmq.shared.domain.task import Outcome, TaskState
+from firmq.worker.handlers import hooks
+from firmq.worker.handlers.registry import HandlerError
 
-EXAMPLES = ["taskqueue.worker.handlers.examples"]
+EXAMPLES = ["firmq.worker.handlers.examples"]
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody's")
 Seen = list[tuple[str, object]]
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import trustme
 
-from taskqueue.shared.domain.egress_policy import EgressPolicy
-from taskqueue.worker.handlers import pinned_http
-from taskqueue.worker.handlers.context import CurrentTask
-from taskqueue.worker.handlers.http_task import HttpCall, HttpCallFailed, Rules, call
-from taskqueue.worker.handlers.pinned_http import Connection, resolve
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.worker.handlers import pinned_http
+from firmq.worker.handlers.context import CurrentTask
+from firmq.worker.handlers.http_task import HttpCall, HttpCallFailed, Rules, call
+from firmq.worker.handlers.pinned_http import Connection, resolve
+from firmq.worker.handlers.signals import GiveUp, RetryLater
 from tests.support.receiver import Receiver, dripping, receiving, saying
 
 LOOPBACK = EgressPolicy.of(("*",), (80, 443), ("127.0.0.0/8",), "HTTP_TASK")
@@ -74,7 +74,7 @@ def test_without_a_body_none_is_sent(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     ("headers", "problem"),
     [
-        *(({name: "1"}, "is set by Task Queue") for name in ("Host", "content-length", "Transfer-Encoding", "UPGRADE")),
+        *(({name: "1"}, "is set by Firmq") for name in ("Host", "content-length", "Transfer-Encoding", "UPGRADE")),
         ({"X-A": "1", "x-a": "2"}, "appears twice"),
     ],
 )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from taskqueue import LocalClient, report_progress, task
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.handlers.registry import Registry
+from firmq import LocalClient, report_progress, task
+from firmq.shared.config.settings import Settings
+from firmq.worker.handlers.registry import Registry
 
 
 class Silent:

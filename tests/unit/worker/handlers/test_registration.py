@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from taskqueue import LocalClient
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.durable.steps import step
-from taskqueue.worker.handlers.registry import HandlerError, Registry, task
+from firmq import LocalClient
+from firmq.shared.config.settings import Settings
+from firmq.worker.durable.steps import step
+from firmq.worker.handlers.registry import HandlerError, Registry, task
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from taskqueue.shared.config.settings import Settings
-from taskqueue.worker.handlers.context import current_task, progress, report_progress
-from taskqueue.worker.handlers.examples.calculate import calculate
-from taskqueue.worker.handlers.examples.process import NothingToProcess, process
-from taskqueue.worker.handlers.registry import Handler, HandlerError, Registry, load, task
-from taskqueue.worker.handlers.signals import GiveUp, RetryLater
+from firmq.shared.config.settings import Settings
+from firmq.worker.handlers.context import current_task, progress, report_progress
+from firmq.worker.handlers.examples.calculate import calculate
+from firmq.worker.handlers.examples.process import NothingToProcess, process
+from firmq.worker.handlers.registry import Handler, HandlerError, Registry, load, task
+from firmq.worker.handlers.signals import GiveUp, RetryLater
 
 
 def registered(function: Any, name: str = "it", **options: Any) -> Handler:
@@ -139,7 +139,7 @@ def test_what_is_no_module_is_answered_with_what_to_write(
 def test_a_module_of_the_project_does_not_hide_one_of_the_standard_library(tmp_path: Path) -> None:
     (tmp_path / "email.py").write_text("raise RuntimeError")
     (tmp_path / "jobs.py").write_text("import email.message\nprint(email.__name__)")
-    code = "from taskqueue.worker.handlers.registry import load; load(['jobs'])"
+    code = "from firmq.worker.handlers.registry import load; load(['jobs'])"
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("email\n", "")
 

@@ -39,8 +39,8 @@ from pydantic import (
     model_validator,
 )
 
-from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.worker.handlers.registry import Handler, Registry, task
+from firmq.shared.domain.json_schema import compile_schema
+from firmq.worker.handlers.registry import Handler, Registry, task
 
 TEXTS = [
     *("", " ", "a", "aa", "7", "-1", "tomorrow", "NaN", "1e5", "\u0663", "a\u0000b", "{}", "[1]", "(", "[a-z]", "true"),

@@ -20,10 +20,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError, computed_field
 from pydantic_core import PydanticSerializationError
 
-from taskqueue.shared.client import Accepted, TaskState
-from taskqueue.shared.domain.json_schema import compile_schema
-from taskqueue.worker.handlers.default_client import use_client
-from taskqueue.worker.handlers.registry import HandlerError, Registry, task
+from firmq.shared.client import Accepted, TaskState
+from firmq.shared.domain.json_schema import compile_schema
+from firmq.worker.handlers.default_client import use_client
+from firmq.worker.handlers.registry import HandlerError, Registry, task
 
 REGISTRY = Registry()
 

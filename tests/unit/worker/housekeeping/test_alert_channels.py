@@ -7,18 +7,18 @@ from urllib.parse import quote
 
 import pytest
 
-from taskqueue.shared.alerts.standing import Standing
-from taskqueue.shared.alerts.store import Message
-from taskqueue.shared.config.settings import Settings, load
-from taskqueue.shared.errors import SettingsError
-from taskqueue.worker.housekeeping.alert_channels import EmailChannel, SendingFailed, channels_of
+from firmq.shared.alerts.standing import Standing
+from firmq.shared.alerts.store import Message
+from firmq.shared.config.settings import Settings, load
+from firmq.shared.errors import SettingsError
+from firmq.worker.housekeeping.alert_channels import EmailChannel, SendingFailed, channels_of
 from tests.integration.redis.tls import Certificates
 from tests.support.mail_server import mail_server
 
-LOGIN = ("taskqueue", "p@ss word")
+LOGIN = ("firmq", "p@ss word")
 ESCAPED = "p%40ss%20word"
 NOT_ASCII = "pässword"
-ALERT = Standing(name="TaskQueuePartMissing", level="danger", title="No worker", advice="Start one.", link="", since=1)
+ALERT = Standing(name="FirmqPartMissing", level="danger", title="No worker", advice="Start one.", link="", since=1)
 
 
 def message(count: int = 1) -> Message:
@@ -26,7 +26,7 @@ def message(count: int = 1) -> Message:
 
 
 def channel(url: str) -> EmailChannel:
-    return EmailChannel(url, "taskqueue@example.com", ("ops@example.com",), "")
+    return EmailChannel(url, "firmq@example.com", ("ops@example.com",), "")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate
 def test_an_email_is_sent_encrypted_by_a_user(implicit: bool, certificates: Certificates) -> None:
     with mail_server(certificates.context(ask_clients=False), implicit=implicit, login=LOGIN) as server:
         scheme = "smtps" if implicit else "smtp"
-        channel(f"{scheme}://taskqueue:{ESCAPED}@127.0.0.1:{server.port}").send(message())
+        channel(f"{scheme}://firmq:{ESCAPED}@127.0.0.1:{server.port}").send(message())
     assert server.encrypted == [True]
     assert server.emails[0]["Message-ID"] == "<1234@example.com>"
 
@@ -50,13 +50,13 @@ def test_a_wrong_password_is_named_without_it(certificates: Certificates) -> Non
         mail_server(certificates.context(ask_clients=False), login=LOGIN) as server,
         pytest.raises(SendingFailed, match="SMTPAuthenticationError") as raised,
     ):
-        channel(f"smtp://taskqueue:hunter2@127.0.0.1:{server.port}").send(message())
+        channel(f"smtp://firmq:hunter2@127.0.0.1:{server.port}").send(message())
     assert "hunter2" not in str(raised.value)
 
 
 def test_a_password_is_not_sent_in_the_clear() -> None:
     with mail_server(login=LOGIN) as server, pytest.raises(SendingFailed, match="STARTTLS"):
-        channel(f"smtp://taskqueue:{ESCAPED}@127.0.0.1:{server.port}").send(message())
+        channel(f"smtp://firmq:{ESCAPED}@127.0.0.1:{server.port}").send(message())
 
 
 def test_an_unknown_certificate_is_refused(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_flood_is_one_email_of_bounded_length() -> None:
     with mail_server() as server:
         channel(f"smtp://127.0.0.1:{server.port}").send(message(500))
     [email] = server.emails
-    assert email["Subject"] == "[taskqueue] No worker and 499 more"
+    assert email["Subject"] == "[firmq] No worker and 499 more"
     assert email.get_content().count("DANGER") == 20
     assert "… and 480 more" in email.get_content()
 
@@ -81,7 +81,7 @@ def test_a_password_that_smtp_cannot_send_is_a_failure_of_its_channel(certificat
         mail_server(certificates.context(ask_clients=False), login=LOGIN) as server,
         pytest.raises(SendingFailed, match="UnicodeEncodeError") as raised,
     ):
-        channel(f"smtp://taskqueue:{quote(NOT_ASCII)}@127.0.0.1:{server.port}").send(message())
+        channel(f"smtp://firmq:{quote(NOT_ASCII)}@127.0.0.1:{server.port}").send(message())
     assert NOT_ASCII not in str(raised.value)
 
 

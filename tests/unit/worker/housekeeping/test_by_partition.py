@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from taskqueue.worker.housekeeping.metrics import ByPartition
+from firmq.worker.housekeeping.metrics import ByPartition
 
 
 def test_each_sample_says_whose_it_is_and_each_family_is_there_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskqueue.worker.housekeeping.clock_watch import ClockWatch
+from firmq.worker.housekeeping.clock_watch import ClockWatch
 
 START = 1_800_000_000
 HOUR = 3600.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from taskqueue.worker.rq_jobs.allowed import Allowed
-from taskqueue.worker.rq_jobs.checked_job import CheckedJob
+from firmq.worker.rq_jobs.allowed import Allowed
+from firmq.worker.rq_jobs.checked_job import CheckedJob
 from tests.support import rq_functions as shop
 
 
