@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-all test-fast figures test-pythons test-cluster bench-partitions fuzz chaos chaos-selftest load check scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
+.PHONY: help setup run test test-all test-fast figures test-pythons test-cluster bench-partitions fuzz chaos chaos-selftest load check size scan format bench outbox lock manifests helm checkov env backup restore verify-compose verify-kubernetes clean
 
 # A Python >= 3.11 with the venv module. PYTHON=/path/to/python overrides the search.
 PYTHON ?=
@@ -111,7 +111,7 @@ KILLS ?= 1000
 outbox: $(VENV)/.dev ## kill programs, relays and Redis around an outbox and check each row: make outbox KILLS=100
 	$(PY) -m tests.labs.outbox --kills $(KILLS) $(ARGS)
 
-check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, generated pages, registrations, commit subjects, secrets, vulnerable dependencies
+check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, generated pages, registrations, commits, budgets of size, secrets, vulnerable dependencies
 	$(PY) -m ruff format --check $(SOURCES)
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
@@ -121,8 +121,12 @@ check: $(VENV)/.dev ## check formatting, lint (also Lua), types, import rules, g
 	$(PY) -m tools.unasync --check
 	$(PY) -m pytest -q -m registration
 	$(PY) -m tools.commits
+	$(PY) -m tools.size --check
 	$(PY) -m tests.security.scan
 	$(PY) -m tests.security.audit
+
+size: $(VENV)/.dev ## print how large the product is, with its budgets and targets
+	@$(PY) -m tools.size
 
 scan: $(VENV)/.dev $(VENV)/.checkov $(VENV)/bin/helm ## scan Dockerfile, manifests, overlays, chart and dependencies for known weaknesses
 	$(VENV)/checkov/bin/checkov --framework dockerfile --skip-download --compact --quiet --file Dockerfile

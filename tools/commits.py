@@ -1,4 +1,4 @@
-"""`python -m tools.commits`: checks the subjects of commits against the rules of CONTRIBUTING.md."""
+"""`python -m tools.commits`: checks the subjects of commits; `largest` counts how much they change."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.unasync import MODULES, TARGET
+
 ROOT = Path(__file__).resolve().parents[1]
 SINCE = "e2f014485b64"
 """The last commit from before the rule."""
 LONGEST = 72
+COUNTED_SINCE = "5274cb6bdd94"
+"""The last commit from before the size of commits was counted."""
+_NOT_COUNTED = (
+    "docs/reference/",
+    "k8s/deployment.yaml",
+    "k8s/chart/",
+    "requirements.lock",
+    *(f"{TARGET}/{name}.py" for name in MODULES),
+)
+"""What is generated."""
 
 
 def mistakes(subject: str) -> Iterator[str]:
@@ -30,6 +42,25 @@ def subjects() -> list[str]:
     """Returns the subjects of the commits to check; of all that are there where history is cut off."""
     known = _git("rev-parse", "--verify", "--quiet", f"{SINCE}^{{commit}}").returncode == 0
     return _git("log", "--no-merges", "--format=%s", f"{SINCE}..HEAD" if known else "HEAD").stdout.splitlines()
+
+
+def largest() -> int:
+    """Returns the lines that the largest commit adds or removes, whichever is more, without moves and generated files.
+
+    What is only deleted is not counted: whole files that go are read by their names."""
+    return max((max(added, removed) for added, removed in _changes()), default=0)
+
+
+def _changes() -> Iterator[tuple[int, int]]:
+    if _git("rev-parse", "--verify", "--quiet", f"{COUNTED_SINCE}^{{commit}}").returncode:
+        return
+    log = _git(
+        "log", "--no-merges", "-M", "--diff-filter=d", "--numstat", "--format=commit", f"{COUNTED_SINCE}..HEAD"
+    ).stdout
+    for commit in log.split("commit\n")[1:]:
+        rows = [line.split("\t") for line in commit.splitlines() if line]
+        rows = [row for row in rows if row[0] != "-" and not row[2].startswith(_NOT_COUNTED)]
+        yield sum(int(row[0]) for row in rows), sum(int(row[1]) for row in rows)
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
