@@ -9,15 +9,24 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from firmq.gateway.docs import page
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
 from firmq.gateway.http.errors import KINDS
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
-_ASSETS = {"docs.css": "text/css; charset=utf-8", "docs.js": "text/javascript; charset=utf-8"}
-_POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+_FOLDER = files("firmq.gateway.docs")
+_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
+_ASSETS = {
+    "page.js": (_FOLDER / "page.js", _SCRIPT),
+    "swagger-ui-5.35.0.min.js": (_FOLDER / "vendor" / "swagger-ui-5.35.0.min.js", _SCRIPT),
+    "swagger-ui-5.35.0.min.css": (_FOLDER / "vendor" / "swagger-ui-5.35.0.min.css", _STYLE),
+}
+# The style sheet of Swagger UI has its icons in `data:` URLs.
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'"
+)
 
 
 def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
@@ -27,7 +36,7 @@ def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
 
 
 class Documentation:
-    """Documents are built at the first request, because most processes never serve one and start faster without."""
+    """The document is built at the first request, because most processes never serve it and start faster without."""
 
     def __init__(self, describe: Callable[[], dict[str, Any]]) -> None:
         self._describe = describe
@@ -35,10 +44,6 @@ class Documentation:
     @cached_property
     def document(self) -> dict[str, Any]:
         return self._describe()
-
-    @cached_property
-    def page(self) -> bytes:
-        return page.render(self.document).encode()
 
     @_open("/", "All paths with their methods.")
     def index(self) -> Reply:
@@ -62,22 +67,25 @@ class Documentation:
 
     @_open("/docs", "The documentation page.", "text/html")
     def docs(self) -> Reply:
-        """Shows the API documentation as a self-contained page."""
+        """Shows the API documentation as a page that loads nothing from other hosts."""
         return Reply(
-            content=self.page, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": _POLICY}
+            content=(_FOLDER / "page.html").read_bytes(),
+            media_type="text/html; charset=utf-8",
+            headers={"Content-Security-Policy": _POLICY},
         )
 
     @_open("/docs/{name}", "The file.", "*/*")
     def asset(self, name: str) -> Reply:
-        """Returns the style sheet and the script of the documentation page."""
+        """Returns the style sheet and the scripts of the documentation page."""
         if name not in _ASSETS:
             raise Refusal(errors.NO_SUCH_PATH, f"no such file: use {' or '.join(_ASSETS)}")
-        return Reply(content=(files("firmq.gateway.docs") / name).read_bytes(), media_type=_ASSETS[name])
+        file, media_type = _ASSETS[name]
+        return Reply(content=file.read_bytes(), media_type=media_type)
 
     @_open("/favicon.ico", "The icon.", "*/*")
     def favicon(self) -> Reply:
         """Returns the icon that browsers request by default."""
-        return Reply(content=(files("firmq.gateway.docs") / "icon.svg").read_bytes(), media_type="image/svg+xml")
+        return Reply(content=(_FOLDER / "icon.svg").read_bytes(), media_type="image/svg+xml")
 
     @_open("/problems", "All kinds of problem.")
     def problems(self) -> Reply:

@@ -749,6 +749,16 @@ def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Br
     page.context.close()
 
 
+def test_requests_are_sent_from_the_documentation_of_the_api(site: Site) -> None:
+    page = site.open(f"{site.gateway}/docs")
+    operation = page.locator(".opblock", has=page.locator("[data-path='/queues']")).first
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    operation.locator(".live-responses-table", has_text='"items"').wait_for()
+    assert "/docs#/" in page.url, "an operation has an address"
+
+
 def test_a_refresh_that_fails_is_said_until_one_succeeds(site: Site) -> None:
     page = site.open("/")
     page.route("**/*", lambda route: route.fulfill(status=503, body="no"))
