@@ -52,8 +52,8 @@ def pid_of(journal: Path, name: str) -> int:
 def test_output_of_all_services_becomes_one_log(start: Start) -> None:
     supervisor = start()
     supervisor.await_output("all ready")
-    assert "gateway   | hello from gateway\n" in supervisor.output
-    assert "worker    | hello from worker\n" in supervisor.output
+    assert "gateway | hello from gateway\n" in supervisor.output
+    assert "worker  | hello from worker\n" in supervisor.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -92,7 +92,7 @@ def test_service_that_never_stops_is_reminded_and_killed(start: Start, journal: 
     supervisor.signal(signal.SIGTERM)
     assert supervisor.await_end() == 0
     assert is_gone(pid)
-    assert "worker    | did not stop in time and is killed" in supervisor.output
+    assert "worker  | did not stop in time and is killed" in supervisor.output
     assert events(journal).count("worker told to stop") > 1
 
 
@@ -101,8 +101,8 @@ def test_only_the_service_that_never_stops_is_said_to_be_killed(start: Start, jo
     supervisor.await_output("all ready")
     supervisor.signal(signal.SIGTERM)
     assert supervisor.await_end() == 0
-    assert "worker    | did not stop in time and is killed" in supervisor.output
-    assert "gateway   | did not stop" not in supervisor.output
+    assert "worker  | did not stop in time and is killed" in supervisor.output
+    assert "gateway | did not stop" not in supervisor.output
     assert events(journal).count("gateway told to stop") == 1
 
 
@@ -110,8 +110,8 @@ def test_service_that_dies_is_started_again(start: Start, journal: Path) -> None
     supervisor = start()
     supervisor.await_output("all ready")
     os.kill(pid_of(journal, "worker"), signal.SIGKILL)
-    supervisor.await_output("worker    | is ready again")
-    assert "worker    | was killed by SIGKILL; starting it again now" in supervisor.output
+    supervisor.await_output("worker  | is ready again")
+    assert "worker  | was killed by SIGKILL; starting it again now" in supervisor.output
     assert events(journal).count("gateway started") == 1
 
 
@@ -128,7 +128,7 @@ def test_the_first_restarts_are_immediate_and_then_the_pause_grows(start: Start,
 def test_a_service_is_waited_for_as_long_as_it_lives_and_the_log_says_so(start: Start, journal: Path) -> None:
     gate = journal.with_name("gate")
     supervisor = start(WAITS_FOR=f"worker:{gate}")
-    supervisor.await_output("worker    | runs but is not ready after", times=3)
+    supervisor.await_output("worker  | runs but is not ready after", times=3)
     assert "all ready" not in supervisor.output
     gate.touch()
     supervisor.await_output("all ready")
