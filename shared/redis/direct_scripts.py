@@ -41,7 +41,7 @@ class DirectScripts(Scripts):
 
     def evalsha(self, script: str, *arguments: Argument) -> Reply:
         """Runs the script with this digest. Raises what the driver raises."""
-        [reply] = self._round_trip([("EVALSHA", script, 0, *arguments)])
+        [reply] = self._round_trip([("EVALSHA", script, 1, self.declared, *arguments)])
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -51,14 +51,16 @@ class DirectScripts(Scripts):
         if self.replicas:
             return super().call_accepted(name, *arguments)
         given = self.clock.script_argument()
-        [reply] = self._round_trip([("EVALSHA", digest(self._confirming(name), self.keys), 0, given, *arguments)])
+        script = digest(self._confirming(name), self.keys)
+        [reply] = self._round_trip([("EVALSHA", script, 1, self.declared, given, *arguments)])
         return super().call_accepted(name, *arguments) if isinstance(reply, Exception) else self._written(reply)
 
     def call_many_accepted(self, calls: Sequence[ScriptCall]) -> list[Reply | Exception]:
         """Runs scripts that accept tasks, as `call_accepted` does, in one round trip. Returns replies and errors."""
         given = self.clock.script_argument()
         commands: list[tuple[Argument, ...]] = [
-            ("EVALSHA", digest(self._confirming(name), self.keys), 0, given, *arguments) for name, arguments in calls
+            ("EVALSHA", digest(self._confirming(name), self.keys), 1, self.declared, given, *arguments)
+            for name, arguments in calls
         ]
         if self.replicas:
             commands.append(("WAIT", self.replicas, COPY_WITHIN_MS))

@@ -159,7 +159,7 @@ class Keys:
     """string, owner: workers of a system with several partitions; permanent. How many have started: they take turns."""
 
     NOTHING = _Key("firmq:nothing")
-    """any type, owner: none, never written. Its deletion is a write that a full Redis does not refuse."""
+    """any type, owner: none, never written. Scripts declare it; a full Redis does not refuse its deletion, a write."""
 
     QUARANTINE = _Key("firmq:quarantine")
     """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""

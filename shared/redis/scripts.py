@@ -1,8 +1,9 @@
 """Runs the Lua scripts, each one atomic step.
 
 The store that calls a script knows the layout of its arguments and of its reply. A script is called by its digest; a
-server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch, so none
-are declared: one primary holds all keys of a partition (see `firmq.shared.redis.keys`).
+server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch: one
+primary holds all keys of a partition (see `firmq.shared.redis.keys`). Each call declares one of them, because some
+managed servers and proxies refuse a script without keys, or cannot route it.
 
 Every script may be sent twice (redis-py resends after a lost answer): ids and lease tokens make the repetition
 idempotent.
@@ -85,6 +86,7 @@ class Scripts:
         """
         self.redis = redis
         self.keys = keys_of(redis)
+        self.declared = self.keys.NOTHING
         self.mark = mark_of(redis)
         self.is_partition = is_partition(redis)
         self.replicas = replicas
@@ -103,11 +105,11 @@ class Scripts:
 
     def evalsha(self, script: str, *arguments: Argument) -> Reply:
         """Runs the script with this digest. Raises what the driver raises."""
-        return self.redis.evalsha(script, 0, *arguments)
+        return self.redis.evalsha(script, 1, self.declared, *arguments)
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
         try:
-            return self.redis.eval(source(name, self.keys), 0, *arguments)
+            return self.redis.eval(source(name, self.keys), 1, self.declared, *arguments)
         except ResponseError as error:
             return self._call_with_quarantine(error, name, *arguments[1:])
 
@@ -118,7 +120,8 @@ class Scripts:
         log.error("script %s met corrupt data and is run again with quarantine: %s", name, error)
         self.quarantine()
         try:
-            return self.redis.eval(with_quarantine(name, self.keys), 0, self.clock.script_argument(), *arguments)
+            given = self.clock.script_argument()
+            return self.redis.eval(with_quarantine(name, self.keys), 1, self.declared, given, *arguments)
         except ResponseError as again:
             raise _translated(again) from again
 
@@ -138,7 +141,7 @@ class Scripts:
         try:
             script = with_quarantine("quarantine", self.keys)
             lock = (fencing_token.lock, fencing_token.token)
-            found = self.redis.eval(script, 0, given, *lock, len(queues), *queues, *arguments)
+            found = self.redis.eval(script, 1, self.declared, given, *lock, len(queues), *queues, *arguments)
         except ResponseError as error:
             raise _translated(error) from error
         for key, held in zip(found[::2], found[1::2], strict=True):
@@ -169,7 +172,7 @@ class Scripts:
         given = self.clock.script_argument()
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, arguments in calls:
-                pipeline.evalsha(digest(name, self.keys), 0, given, *arguments)
+                pipeline.evalsha(digest(name, self.keys), 1, self.declared, given, *arguments)
             replies = pipeline.execute(raise_on_error=False)
         for at, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
@@ -219,9 +222,9 @@ class Scripts:
         if not self.replicas:
             return self.call(name, *arguments)
         given = self.clock.script_argument()
-        reply, copies = self._run_and_wait("EVALSHA", digest(name, self.keys), 0, given, *arguments)
+        reply, copies = self._run_and_wait("EVALSHA", digest(name, self.keys), 1, self.declared, given, *arguments)
         if isinstance(reply, NoScriptError):
-            reply, copies = self._run_and_wait("EVAL", source(name, self.keys), 0, given, *arguments)
+            reply, copies = self._run_and_wait("EVAL", source(name, self.keys), 1, self.declared, given, *arguments)
         if isinstance(reply, Exception) and quarantine.is_corruption(reply):
             self._call_with_quarantine(reply, name, *arguments)
             return self._call_copied(name, *arguments)
