@@ -14,8 +14,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,9 +29,8 @@ from firmq.shared.domain.url import in_url
 from firmq.shared.errors import FirmqError, IncompatibleSchema, SettingsError, StoreUnavailable
 from firmq.shared.http.bind import LOOPBACK, free_port, port_problem
 from firmq.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from firmq.shared.local.reload import Reloader
+from firmq.shared.local.reload import OwnFiles, reloading
 from firmq.shared.local.sample_data import sample
-from firmq.shared.local.source_files import SourceFiles
 from firmq.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor, describe_exit
 from firmq.shared.redis.client import connect, translated
 
@@ -93,7 +94,7 @@ def main(port: int | None = None, reload: bool = True) -> int:
         handlers = read_handlers(settings)
         parts = parts_of(settings, handlers)
         check_ports(parts, settings.bind_host)
-        files = SourceFiles(places_to_watch(handlers, Path.cwd())) if reload else None
+        files = _watched(handlers) if reload else None
         if settings.redis_url or "redis_host" in settings.model_fields_set:
             reach(settings.store_url)
             description = f"{without_password(settings.store_url)} (external)"
@@ -148,6 +149,13 @@ def read_handlers(settings: Settings) -> Handlers:
         are_examples="task_modules" not in settings.model_fields_set,
         has_outbox=found["outbox"],
     )
+
+
+def _watched(handlers: Handlers) -> OwnFiles | None:
+    if find_spec("watchfiles"):
+        return OwnFiles(places_to_watch(handlers, Path.cwd()))
+    print("Changed handlers are not loaded anew: pip install 'firmq[local]' for that", file=sys.stderr)
+    return None
 
 
 def places_to_watch(handlers: Handlers, folder: Path) -> list[Path]:
@@ -222,7 +230,7 @@ def _run(
     url: str,
     description: str,
     handlers: Handlers,
-    files: SourceFiles | None,
+    files: OwnFiles | None,
     server: EmbeddedRedis | None = None,
 ) -> None:
     env = _environment(parts, settings, url, server)
@@ -237,10 +245,8 @@ def _run(
     text = banner(parts, description, handlers, needs_key=needs_key, reloads=files is not None)
     watch = server.revive if server else lambda: None
     supervisor = Supervisor(groups, log, on_ready=lambda: log.write(text), watch=watch)
-    if files:
-        request = partial(supervisor.signal, "worker", RELOAD)
-        supervisor.run(Reloader(files, request, partial(log.line, SUPERVISOR)))
-    else:
+    request = partial(supervisor.signal, "worker", RELOAD)
+    with reloading(files, request, partial(log.line, SUPERVISOR)) if files else nullcontext():
         supervisor.run()
     log.line(SUPERVISOR, "all services have stopped")
 

@@ -4,60 +4,66 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from firmq.shared.local.source_files import SourceFiles
-
-INTERVAL = 0.1
-SETTLED = 0.05
-"""Seconds without a change after which the files of one save, or of one checkout of a branch, are complete."""
-_SHARE = 25
-"""Looking at files takes a twenty-fifth of a processor at most: a folder may hold many."""
+EXCLUDED = frozenset({"__pycache__", "node_modules", "site-packages"})
+SETTLED = 50
+"""Milliseconds without a change after which the files of one save, or of one checkout of a branch, are complete."""
+_AGAIN = 0.1
+"""Seconds after which a worker that could not take the request is asked again."""
 
 
-class Reloader:
-    """Looks for changes when it is called, and requests a reload until it is accepted."""
+class OwnFiles:
+    """The Python files of some folders and single files, without hidden folders and installed packages."""
 
-    def __init__(
-        self,
-        files: SourceFiles,
-        request: Callable[[], bool],
-        log: Callable[[str], None],
-        monotonic: Callable[[], float] = time.monotonic,
-        processor: Callable[[], float] = time.thread_time,
-    ) -> None:
-        """`request` returns whether the worker got the request: one that starts cannot.
+    def __init__(self, places: Sequence[Path]) -> None:
+        self.places = [each for each in places if each.exists()]
 
-        `processor` measures what a look costs: a busy machine, which interrupts one for long, must not delay the next.
-        """
-        self._files = files
-        self._request = request
-        self._log = log
-        self._monotonic = monotonic
-        self._processor = processor
-        self._changed: dict[Path, None] = {}
-        self._due = 0.0
+    @property
+    def folders(self) -> list[Path]:
+        """Returns the folders to watch: an editor may replace a file, and the new one is seen in its folder only."""
+        return [each if each.is_dir() else each.parent for each in self.places]
 
-    def __call__(self) -> None:
-        """Looks for changes if it is time to."""
-        if self._monotonic() < self._due:
-            return
-        began = self._processor()
-        changed = self._files.changed()
-        self._due = self._monotonic() + max(SETTLED if changed else INTERVAL, _SHARE * (self._processor() - began))
-        self._changed |= dict.fromkeys(changed)
-        if self._changed and not changed:
-            self._reload()
+    def __call__(self, change: object, path: str) -> bool:
+        """Returns whether a changed file is one of them."""
+        return path.endswith(".py") and any(_has(place, Path(path)) for place in self.places)
 
-    def _reload(self) -> None:
-        for file in self._changed:
-            _discard_bytecode(file)
-        if self._request():
-            self._log(f"{_shown(list(self._changed))} changed: reloading handlers")
-            self._changed.clear()
+
+def _has(place: Path, file: Path) -> bool:
+    if not file.is_relative_to(place):
+        return False
+    return not any(each in EXCLUDED or each.startswith(".") for each in file.relative_to(place).parts)
+
+
+@contextmanager
+def reloading(files: OwnFiles, request: Callable[[], bool], log: Callable[[str], None]) -> Iterator[None]:
+    """Requests a reload after each change while the context lasts. `request` returns whether the worker got it."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(files, request, log, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _watch(files: OwnFiles, request: Callable[[], bool], log: Callable[[str], None], ended: threading.Event) -> None:
+    from watchfiles import watch  # of the extra `local`
+
+    try:
+        for changes in watch(*files.folders, watch_filter=files, step=SETTLED, stop_event=ended, rust_timeout=500):
+            changed = sorted({Path(path) for _, path in changes})
+            for file in changed:
+                _discard_bytecode(file)
+            while not request():
+                if ended.wait(_AGAIN):
+                    return
+            log(f"{_shown(changed)} changed: reloading handlers")
+    except OSError as error:  # such as the limit of watched folders
+        log(f"files are not watched any more, so start again after changes of handlers: {error}")
 
 
 def _discard_bytecode(file: Path) -> None:

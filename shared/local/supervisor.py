@@ -1,7 +1,7 @@
 """Starts services together, restarts those that die, and stops them in order.
 
 The main thread alone starts, watches and stops processes. Two more threads per service copy its output and wait until
-it is ready.
+it is ready. Any thread may send a signal to a service.
 """
 
 from __future__ import annotations
@@ -137,10 +137,8 @@ class Supervisor:
         [runner] = [each for each in self._runners if each.service.name == name]
         return runner.signal(number)
 
-    def run(self, tick: Callable[[], None] = lambda: None) -> None:
+    def run(self) -> None:
         """Runs the services; returns after a signal, when all have ended. Signals are ignored from then on.
-
-        `tick` is called several times a second while all of them run.
 
         Raises ServiceDidNotStart if one could not start; the others have ended by then. Call it from the main thread.
         """
@@ -149,7 +147,7 @@ class Supervisor:
         try:
             if self._became_ready():
                 self._on_ready()
-                self._look_after(tick)
+                self._look_after()
         finally:
             self._stop_in_order()
 
@@ -168,11 +166,10 @@ class Supervisor:
                     self._log.line(runner.service.name, text)
         return False
 
-    def _look_after(self, tick: Callable[[], None]) -> None:
+    def _look_after(self) -> None:
         watched_at = time.monotonic()
         while not self._signalled():
             self._tend()
-            tick()
             if time.monotonic() - watched_at >= _WATCH:
                 watched_at = time.monotonic()
                 if event := self._watch():
@@ -244,12 +241,13 @@ class _Runner:
             self._plan_restart(status, asked=status == 0 and self._worked)
 
     def signal(self, number: int) -> bool:
-        if self._process is None:
+        process = self._process
+        if process is None:
             self._due = 0.0
             return True
-        if not self._worked or not self.running:
+        if not self._worked or process.poll() is not None:
             return False
-        self._process.send_signal(number)
+        process.send_signal(number)
         return True
 
     def begin_stop(self) -> None:
