@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain.partition import preferred
 from firmq.shared.submission import refusals
-from firmq.shared.submission.placement import introduce, key_name, parents_in, unique_name
-from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.placement import name_of, parents_in
 
 if TYPE_CHECKING:
     from firmq.gateway.partitions.members import Member
@@ -44,24 +43,10 @@ class Placement:
             return self._of_source(source)
         return self._of_name_or_parent(tasks if isinstance(tasks, list) else [], self.name(body, key))
 
-    def introduce(self, tasks: Iterable[Any], to: Member) -> None:
-        """Makes the parents of new tasks known to their partition, where they are in another one.
-
-        Raises Refusal where one is away.
-        """
-        places = {parent: member.number for parent, member in self.locate(set(parents_in(tasks))).items()}
-        if any(number != to.number for number in places.values()):
-            try:
-                introduce(places, to.number, {number: each.parents for number, each in self.members.items()})
-            except Refusal as refusal:
-                raise refusals.unfinished(refusal, sent=False) from refusal
-
     def name(self, body: Any, key: str | None) -> str | None:
         """Returns the name that decides where a request goes; None where a parent decides, or nothing."""
-        unique = unique_name(_field(body, "type"), _field(body, "unique_key"))
         tasks = _field(body, "tasks")
-        parent = next(parents_in([body, *(tasks if isinstance(tasks, list) else [])]), None)
-        return unique or (None if parent else key_name(key))
+        return name_of(body, key, tasks if isinstance(tasks, list) else ())
 
     def home(self, name: str) -> Member:
         """Returns the partition that a name prefers."""

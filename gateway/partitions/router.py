@@ -35,7 +35,7 @@ from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission import refusals
 from firmq.shared.submission.name_search import NameSearch
 from firmq.shared.submission.outbox import MOST_ROWS
-from firmq.shared.submission.placement import unique_name
+from firmq.shared.submission.placement import name_of, parents_in
 from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -191,16 +191,6 @@ def of_id(router: Router, call: Call) -> Member:
     return router.locate(call.match["id"])
 
 
-def batch_of_id(router: Router, call: Call) -> Answer | Member:
-    """Passes a request to the partition of a batch; tasks that are added may depend on tasks in another one."""
-    member = router.locate(call.match["id"])
-    if call.method != "POST":
-        return member
-    body = router.body(call)
-    router.placement.introduce(tasks_in(_read(body)), member)
-    return member.call(call.environ, body)
-
-
 def merged(merge: merging.Merge) -> Handler:
     """Returns a handler that asks all partitions and merges their documents."""
 
@@ -267,7 +257,6 @@ def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler
         key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
         tied = of(router.placement, value, key)
         if tied is not None:
-            router.placement.introduce([value, *tasks_in(value)], tied)
             answer = tied.call(call.environ, body)
             return searched(router, call, body, answer, value) if answer.kind == refusals.NO_PLACE.type else answer
         return _untied(router, call, body)
@@ -281,14 +270,6 @@ def _read(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
-
-
-def tasks_in(body: Any) -> list[Any]:
-    """Returns the tasks of a batch, and what is common to those of a batch from earlier tasks."""
-    if not isinstance(body, dict):
-        return []
-    tasks = body.get("tasks")
-    return [*(tasks if isinstance(tasks, list) else []), body.get("task")]
 
 
 def _untied(router: Router, call: Call, body: bytes) -> Answer:
@@ -326,9 +307,7 @@ def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any
     while answer.kind == refusals.NO_PLACE.type:
         if not _goes_on(search, answer):
             break
-        member = router.members.all[search.number]
-        router.placement.introduce([value, *tasks_in(value)], member)
-        answer = member.call(call.environ, body)
+        answer = router.members.all[search.number].call(call.environ, body)
     return answer
 
 
@@ -348,8 +327,6 @@ def outbox(router: Router, call: Call) -> Answer:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return router.members.first.call(call.environ, body)  # it says what is wrong
     members = {each.number: each for each in (*places, *settled_places)}.values() or [router.members.first]
-    for member in members:  # before anything is sent, so that a refusal changes nothing
-        router.placement.introduce([row for row, place in zip(rows, places, strict=True) if place is member], member)
     items: dict[int, Any] = {}
     headers = list[tuple[str, str]]()
     for part, member in enumerate(members):
@@ -388,40 +365,45 @@ def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> A
         while answer.kind == refusals.NO_PLACE.type:
             if answer.number == search.number and not _goes_on(search, answer):
                 break
-            member = router.members.all[search.number]
-            router.placement.introduce([row], member)
-            answer = member.call(call.environ, body, again)
+            answer = router.members.all[search.number].call(call.environ, body, again)
     except Refusal as refusal:
         return {"problem": refusal.problem}
     return answer.document["items"][0] if answer.well else {"problem": answer.document}
 
 
 def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
-    """Returns the partitions that have the tasks of rows, else those that their unique_key or their id prefers.
+    """Returns the partitions that have the tasks of rows, else those that they are placed in.
 
     Raises Refusal where one that may have a task is away.
     """
     names = [_name_of_row(row) for row in rows]
     # Before a partition was added, a row had another home.
     holders = router.holders(row["task_id"] for row, name in zip(rows, names, strict=True) if name)
-    return [
-        holders[row["task_id"]] or _home_of_row(router, name, row["task_id"]) if name else router.members.first
-        for row, name in zip(rows, names, strict=True)
-    ]
+    places: dict[str, Member] = {}
+    for row, name in zip(rows, names, strict=True):
+        if name and row["task_id"] not in places:
+            places[row["task_id"]] = holders[row["task_id"]] or _home_of_row(router, name, row, places)
+    return [places[row["task_id"]] if name else router.members.first for row, name in zip(rows, names, strict=True)]
 
 
-def _home_of_row(router: Router, name: str, task_id: str) -> Member:
-    home = router.placement.open_home(name) if name == task_id else router.placement.home(name)
+def _home_of_row(router: Router, name: str, row: Any, earlier: Mapping[str, Member]) -> Member:
+    """Returns the partition of a new row; `earlier` are those of the rows before it, on which it may depend."""
+    if name != row["task_id"]:
+        home = router.placement.home(name)
+    elif parent := next(parents_in([row]), None):
+        return earlier.get(parent) or router.locate(parent)
+    else:
+        home = router.placement.open_home(name)
     _demand_drained(router, name, home)
     return home
 
 
 def _name_of_row(row: Any) -> str | None:
-    """Returns the name that decides where a row goes: that of its unique_key, else its id; None without an id."""
+    """Returns the name that decides where a row without parents goes; None for a row without an id."""
     task_id = row.get("task_id") if isinstance(row, dict) else None
     if not isinstance(task_id, str) or not TASK_ID.fullmatch(task_id):
         return None
-    return unique_name(row.get("type"), row.get("unique_key")) or task_id
+    return name_of(row, None) or task_id
 
 
 def schedule(router: Router, call: Call) -> Member:
@@ -516,7 +498,7 @@ ROUTES = (
     _route("GET", "/batches", paged()),
     _route("GET", "/audit", paged(entry_order)),
     _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
-    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", batch_of_id),
+    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
     _route("GET", rf"/bulk-actions/{_ID}", bulk.show),
     _route("POST", rf"/bulk-actions/{_ID}/undo", bulk.undo),

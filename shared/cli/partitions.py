@@ -132,7 +132,7 @@ class _Command:
     def _wait(self, number: int) -> int:
         """Waits until a partition has no open task, and prints how many there are."""
         before = None
-        while (now := self.look(number)).open_tasks != 0 or self._has_notices(number):
+        while (now := self.look(number)).open_tasks != 0:
             if now != before:
                 self.out.value(now) if self.out.as_json else self.out.line(_progress(now))
             before = now
@@ -142,13 +142,6 @@ class _Command:
         for line in self._next(now):
             self.out.line(line)
         return DONE
-
-    def _has_notices(self, number: int) -> bool:
-        """Returns whether other partitions have to be told of tasks that ended in this one."""
-        redis = self.clients[number]
-        keys = keys_of(redis)
-        with translated():
-            return bool(redis.exists(*(keys.notices(str(each)) for each in self.clients)))
 
     def _next(self, now: Partition) -> list[str]:
         """Returns what to do next, a line each."""
@@ -218,8 +211,6 @@ def _look(redis: Redis) -> dict[str, Any]:
 def _progress(now: Partition) -> str:
     if now.open_tasks is None:
         return f"partition {now.number} does not answer"
-    if not now.open_tasks:
-        return f"partition {now.number}: tasks in other partitions have yet to be told of its ended tasks"
     return f"partition {now.number}: {now.open_tasks} open tasks"
 
 

@@ -119,6 +119,11 @@ def _add_submit(commands: Any) -> None:
         metavar="TASK",
         help="task that must complete first; may be repeated",
     )
+    submits.add_argument(
+        "--placement-key",
+        metavar="KEY",
+        help="with several partitions: same key, same partition, so --after can name it",
+    )
     submits.add_argument("--limit-key", metavar="KEY", help="apply the limit of this key")
     submits.add_argument("--fair-key", metavar="TENANT", help="tenant of the task; tenants take turns")
     submits.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
@@ -141,6 +146,7 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         "unique_key": wanted.unique_key,
         "on_conflict": wanted.on_conflict,
         "depends_on": wanted.depends_on,
+        "placement_key": wanted.placement_key,
         "limit_key": wanted.limit_key,
         "fair_key": wanted.fair_key,
         "score": wanted.score,

@@ -507,12 +507,6 @@ class Settings(BaseModel):
         "With several partitions: pause between runs that move slots of limits to where tasks wait.",
         gt=0,
     )
-    housekeeper_dependencies_interval: Seconds = _at(
-        "housekeeper.dependencies.interval",
-        0.25,
-        "With several partitions: pause between runs that tell other partitions how the parents of their tasks ended.",
-        gt=0,
-    )
     housekeeper_history_interval: Seconds = _at(
         "housekeeper.history.interval", 1, "Pause between runs that store ended tasks in the history.", gt=0
     )

@@ -221,24 +221,6 @@ class Keys:
         """
         return f"{self.prefix}firmq:children:{task_id}"
 
-    def remote_parent(self, task_id: str) -> str:
-        """hash, owner: parents_note; until no task here depends on it. A parent in another partition.
-
-        Its state, its result or error (found; empty with a mark that it is too large), when they were read by the clock
-        of its partition (as_of), when they were noted here (noted_at), and the number of its partition.
-        """
-        return f"{self.prefix}firmq:remote-parent:{task_id}"
-
-    REMOTE_PARENTS = _Key("firmq:remote-parents")
-    """zset, owner: parents_note. The ids of `remote_parent`, by when each was last looked up in its partition."""
-
-    def notices(self, partition: str) -> str:
-        """zset, owner: every script that ends a task. Ended tasks that others in that partition depend on.
-
-        By when they ended; the housekeeper's job `dependencies` delivers them.
-        """
-        return f"{self.prefix}firmq:notices:{partition}"
-
     DEFERRED_WORK = _Key("firmq:deferred")
     """zset, owner: as `children`. Deferred work by age: `task:ID` with children to notify, `batch:ID` with work."""
 

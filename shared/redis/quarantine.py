@@ -52,7 +52,6 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.BLOCKED,
                 keys.AWAITING,
                 keys.DEFERRED_WORK,
-                keys.REMOTE_PARENTS,
                 keys.LEASES,
                 keys.DEADLINES,
                 keys.LIMITS_DUE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain.decode import UNREADABLE
 from firmq.shared.domain.task import On, TaskState
-from firmq.shared.redis.client import is_partition, keys_of, text, translated
+from firmq.shared.redis.client import keys_of, text, translated
 from firmq.shared.redis.quarantine import without_corrupt
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_relations(redis: Redis, task_id: str) -> Relations:
     for step in range(STEPS + 1):
         room = MOST - len(found)
         cut = cut or len(ahead) > room
-        rows = _with_states_elsewhere(redis, _read(redis, ahead[:room]))
+        rows = _read(redis, ahead[:room])
         following: dict[str, None] = {}
         for each, row in rows.items():
             found[each] = _relative(each, row)
@@ -80,18 +80,6 @@ def _read(redis: Redis, ids: Iterable[str]) -> dict[str, Sequence[Any]]:
             pipeline.hmget(keys_of(redis).rq_job(each), _FIELDS)
         rows = without_corrupt(pipeline.execute(raise_on_error=False), [None] * 3)
     return dict(zip(wanted, rows, strict=True))
-
-
-def _with_states_elsewhere(redis: Redis, rows: dict[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """Returns the same, with what is known here of tasks whose records are in another partition."""
-    unknown = [each for each, row in rows.items() if not row[1]]
-    if not (unknown and is_partition(redis)):
-        return rows
-    with translated(), redis.pipeline(transaction=False) as pipeline:
-        for each in unknown:
-            pipeline.hget(keys_of(redis).remote_parent(each), "state")
-        states = without_corrupt(pipeline.execute(raise_on_error=False), None)
-    return rows | {each: [None, state, *rows[each][2:]] for each, state in zip(unknown, states, strict=True)}
 
 
 def _relative(task_id: str, row: Sequence[Any]) -> Relative:

@@ -356,7 +356,6 @@ LOCK_NAMES = (
     "history",
     "payloads",
     "limit_shares",
-    "dependencies",
     "rq_scheduler",
 )
 """A lock for each housekeeping job."""

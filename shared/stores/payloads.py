@@ -133,14 +133,3 @@ def tasks_on_record(scripts: Scripts, ids: Collection[str]) -> set[str]:
         if scripts.redis.zcard(keys.UNARCHIVED) > _MOST_KEPT_ENDS:
             return set(wanted)
         return known | {text(each).partition("|")[0] for each in scripts.redis.zrange(keys.UNARCHIVED, 0, -1)}
-
-
-def parents_elsewhere(scripts: Scripts, ids: Collection[str]) -> set[str]:
-    """Returns those of these tasks that a partition knows as parents in another one: it may have their results.
-
-    To be read after the records of all partitions: such a parent is copied while it is on record.
-    """
-    wanted = list(ids)
-    with translated():
-        scores = scripts.redis.zmscore(scripts.keys.REMOTE_PARENTS, wanted)
-    return {each for each, score in zip(wanted, scores, strict=True) if score is not None}

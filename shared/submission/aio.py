@@ -113,8 +113,6 @@ class AsyncQueue:
     async def _submit_once(self, new: NewSubmission) -> Accepted:
         submission, draft = new.submission, new.drafted
         try:
-            if new.has_parents:
-                await asyncio.to_thread(new.introduce_parents)
             if not submission.accepts(draft) and (first := await asyncio.to_thread(submission.check, draft)):
                 return first
             if submission.payloads.is_large(draft.text):
@@ -136,11 +134,6 @@ class AsyncQueue:
 
     async def _outcomes(self, group: Group) -> list[Accepted | Problem]:
         outcomes: list[ChunkOutcome] = []
-        try:
-            if self.settings.is_partitioned:
-                await self._in_thread(partial(group.introduce_parents, self.submissions), BRIEF)
-        except Problem as problem:
-            group.refuse_children(problem)
         try:
             for chunk in chunks_of(group.drafts):
                 outcomes += await self._in_thread(partial(submit_chunk, group.submission, chunk), BRIEF)

@@ -176,6 +176,11 @@ class NewTaskBody(Body):
         description="When a parent that must complete ends in another state: `cancel` this task (the default), "
         "`release` it to run, or `wait` as long as the parent is a dead letter that may be retried.",
     )
+    placement_key: Key | None = Field(
+        None,
+        description="With several partitions: tasks with the same key are in the same one, so that they can depend on "
+        "each other.",
+    )
     limit_key: LimitKey | None = Field(
         None, description="Applies the limit of this key in addition to that of the type: PUT /limits/keys/…"
     )

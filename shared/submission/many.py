@@ -53,15 +53,6 @@ class NewSubmission:
         """Reads it. Raises Refusal, TypeError and ValueError."""
         self.drafted = self.submission.draft(*self.given)
 
-    @property
-    def has_parents(self) -> bool:
-        """Returns whether it depends on other tasks."""
-        return bool(self.given[3].get("depends_on"))
-
-    def introduce_parents(self) -> None:
-        """Makes its parents known to its partition, where they are in another one. Raises Refusal."""
-        self.submissions.introduce([self.given[3]], self.submission)
-
     def elsewhere(self, refusal: NotPlaced) -> None:
         """Goes to another partition after a refusal. Raises it when no partition may store the task."""
         if self.is_free:
@@ -95,16 +86,6 @@ class Group:
     submission: Submission
     places: list[int]
     drafts: list[Draft | Problem]
-
-    def introduce_parents(self, submissions: Submissions) -> None:
-        """Makes the parents of its tasks known to its partition, where they are in another one. Raises Refusal."""
-        submissions.introduce((each.value for each in self.drafts if isinstance(each, Draft)), self.submission)
-
-    def refuse_children(self, problem: Problem) -> None:
-        """Refuses its tasks that depend on others."""
-        for at, each in enumerate(self.drafts):
-            if isinstance(each, Draft) and each.value.get("depends_on"):
-                self.drafts[at] = problem
 
 
 def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
     on_conflict: Literal["refuse", "existing", "replace"] | None
     depends_on: Iterable[str | int | Mapping[str, Any]] | None
     on_parent_failure: Literal["cancel", "release", "wait"] | None
+    placement_key: str | None
     webhook: Mapping[str, Any] | None
     limit_key: str | None
     fair_key: str | None

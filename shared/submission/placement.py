@@ -1,8 +1,9 @@
 """Chooses the partition of new tasks, over HTTP and directly, by the first of these rules that applies.
 
-A task goes where its unique_key is at home, so that the same key always meets the same store; else where the first task
-is that it depends on; else where its Idempotency-Key is at home; else to any partition that answers. Before it is
-stored, the tasks that it depends on in other partitions are made known to its own one.
+A task goes to the partition of the first task that it depends on; else to the one that its placement_key prefers; else
+to the one that its Idempotency-Key prefers; else to any that answers. A unique_key without a placement_key comes before
+all of these, so that the same key always meets the same store. A task that depends on one in another partition is
+refused.
 """
 
 from __future__ import annotations
@@ -15,15 +16,10 @@ from typing import Any
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import preferred
 from firmq.shared.domain.task import TASK_ID
-from firmq.shared.errors import StoreUnavailable
-from firmq.shared.redis.client import translated
-from firmq.shared.redis.partition_lookup import locate
-from firmq.shared.stores.remote_parents import RemoteParents, by_partition, look_up
-from firmq.shared.submission import refusals
+from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission.bodies import MOST_PARENTS
 from firmq.shared.submission.direct import Submission
 from firmq.shared.submission.name_search import NameSearch
-from firmq.shared.submission.refusals import Refusal
 
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
 """Seconds for which a partition that did not answer gets nothing that may go elsewhere; twice as long each time."""
@@ -41,26 +37,21 @@ def parents_in(tasks: Iterable[Any]) -> Iterator[str]:
                 yield said
 
 
-def unique_name(task_type: Any, unique_key: Any) -> str | None:
-    """Returns the name that decides about the partition of a task with a unique key."""
-    return f"unique {task_type} {unique_key}" if isinstance(unique_key, str) else None
+def name_of(task: Any, key: str | None, items: Sequence[Any] = ()) -> str | None:
+    """Returns the name that decides where a task or a batch of items goes; None where a parent decides, or nothing."""
+    every = [each for each in (task, *items) if isinstance(each, Mapping)]
+    placement = next((found for each in every if isinstance(found := each.get("placement_key"), str)), None)
+    unique = task.get("unique_key") if isinstance(task, Mapping) else None
+    if placement is None and isinstance(unique, str):
+        return f"unique {task.get('type')} {unique}"
+    if next(parents_in(every), None):
+        return None
+    return key_name(key) if placement is None else f"placement {placement}"
 
 
 def key_name(key: str | None) -> str | None:
     """Returns the name that decides about the partition of what is submitted with an Idempotency-Key."""
     return None if key is None else "key " + key.strip().removeprefix('"').removesuffix('"')
-
-
-def introduce(parents: Mapping[str, int], to: int, partitions: Mapping[int, RemoteParents]) -> None:
-    """Makes tasks known to the partition in which others will depend on them. Raises Refusal where one is away."""
-    for number, ids in by_partition(parents).items():
-        if number == to:
-            continue
-        try:
-            look_up(ids, partitions[number], partitions[to], for_new_task=True)
-        except StoreUnavailable as error:
-            text = f"partition {number} or {to} does not answer, and a task in {to} depends on {ids[0]} in {number}"
-            raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"}) from error
 
 
 class Submissions:
@@ -82,8 +73,7 @@ class Submissions:
 
     def search(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> NameSearch | None:
         """Returns where to look for the partition of a task with a name; None for one without."""
-        unique = unique_name(task_type, options.get("unique_key"))
-        name = unique or (None if next(parents_in([options]), None) else key_name(key))
+        name = name_of({**options, "type": task_type}, key)
         if name is None:
             return None
         return NameSearch(name, {number: each.scripts for number, each in self.by_number.items()})
@@ -92,22 +82,10 @@ class Submissions:
         """Returns the partition of a task, if something ties it to one."""
         if len(self.by_number) == 1:
             return next(iter(self.by_number.values()))
-        if unique := unique_name(task_type, options.get("unique_key")):
-            return self._home(unique)
-        if options and (parent := next(parents_in([options]), None)):
-            return self.of(parent)
-        name = key_name(key)
-        return None if name is None else self._home(name)
-
-    def _home(self, name: str) -> Submission:
-        return self.by_number[preferred(name, self.by_number)[0]]
-
-    def introduce(self, tasks: Iterable[Any], to: Submission) -> None:
-        """Makes the parents of new tasks known to their partition, where they are in another one. Raises Refusal."""
-        if len(self.by_number) > 1 and (parents := set(parents_in(tasks))):
-            places = {parent: self._certain_number_of(parent) for parent in parents}
-            partitions = {number: RemoteParents(each.scripts, number) for number, each in self.by_number.items()}
-            introduce(places, next(number for number, each in self.by_number.items() if each is to), partitions)
+        if name := name_of({**options, "type": task_type}, key):
+            return self.by_number[preferred(name, self.by_number)[0]]
+        parent = next(parents_in([options]), None)
+        return self.of(parent) if parent else None
 
     def free(self, but: Collection[Submission] = ()) -> Submission:
         """Returns a partition for a task that nothing ties: one that has answered, if there is one."""
@@ -126,21 +104,10 @@ class Submissions:
         self._avoided[number] = now + seconds, seconds
 
     def of(self, task_id: str) -> Submission:
-        """Returns the partition of a task. One whose id names none is looked for."""
-        return self.by_number[self._number_of(task_id)]
-
-    def _certain_number_of(self, task_id: str) -> int:
-        """Returns the partition of a task. Raises StoreUnavailable where that may be one that does not answer."""
-        found = locate(task_id, {number: each.redis for number, each in self.by_number.items()})
-        if found is None:
-            for each in self.by_number.values():
-                with translated():
-                    each.redis.ping()
-        return min(self.by_number) if found is None else found
-
-    def _number_of(self, task_id: str) -> int:
+        """Returns the partition of a task; for an unknown one, one that may have it, as it does not answer."""
         first = min(self.by_number)
         if len(self.by_number) == 1:
-            return first
-        found = locate(task_id, {number: each.redis for number, each in self.by_number.items()})
-        return first if found is None else found
+            return self.by_number[first]
+        found, lost = locate_all([task_id], {number: each.redis for number, each in self.by_number.items()})
+        number = found[task_id]
+        return self.by_number[[*lost, first][0] if number is None else number]

@@ -101,7 +101,6 @@ class Queue:
     def _submit(self, new: NewSubmission) -> Accepted:
         while True:
             try:
-                new.introduce_parents()
                 return new.submission.submit(new.drafted)
             except NotPlaced as refusal:
                 new.elsewhere(refusal)
@@ -125,10 +124,6 @@ class Queue:
 
     def _outcomes(self, group: Group) -> list[Accepted | Problem]:
         outcomes: list[ChunkOutcome] = []
-        try:
-            self._retried(partial(group.introduce_parents, self.submissions), BRIEF)
-        except Problem as problem:
-            group.refuse_children(problem)
         try:
             for chunk in chunks_of(group.drafts):
                 outcomes += self._retried(partial(submit_chunk, group.submission, chunk), BRIEF)

@@ -113,7 +113,11 @@ NOT_THE_SAME = Kind(
     "A different task was sent at this index of the batch, or under this name.",
 )
 NO_PARENT = Kind(
-    "missing-parent", 422, "Missing parent", "A task in depends_on does not exist, or its retention has ended."
+    "missing-parent",
+    422,
+    "Missing parent",
+    "A task in depends_on does not exist, its retention has ended, or it is in another partition: submit both tasks "
+    "with the same placement_key.",
 )
 QUEUE_FULL = Kind("queue-full", 429, "Queue full", "Try again after Retry-After, or use another queue.")
 TOO_MANY_QUEUES = Kind(

@@ -47,7 +47,6 @@ from firmq.shared.stores.payloads import open_payload_store
 from firmq.shared.stores.presence import EVERY, LIVE, RELAY, WITHOUT_LOCKS, Presence
 from firmq.shared.stores.queue_register import QueueRegister
 from firmq.shared.stores.queues import Queues
-from firmq.shared.stores.remote_parents import RemoteParents
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.tasks import Records
@@ -58,7 +57,6 @@ from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.housekeeping.alert_channels import Channel, channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.bulk import Bulk
-from firmq.worker.housekeeping.jobs.dependencies import Dependencies
 from firmq.worker.housekeeping.jobs.limit_shares import LimitShares
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
 from firmq.worker.housekeeping.jobs.outage import Outage
@@ -206,12 +204,7 @@ def _jobs(
 
 
 def _jobs_of_several(settings: Settings, partitions: Mapping[int, Scripts], own: int) -> Iterator[HousekeepingJob]:
-    """Yields the jobs of one of several partitions; the first one shares out the limits of all."""
-    yield Dependencies(
-        own,
-        {number: RemoteParents(scripts, number) for number, scripts in partitions.items()},
-        _seconds(settings.housekeeper_dependencies_interval),
-    )
+    """Yields the job that shares out the limits of all partitions, for the first one."""
     if own == min(partitions):
         limits = {number: Limits(scripts) for number, scripts in partitions.items()}
         yield LimitShares(limits, _seconds(settings.housekeeper_limit_shares_interval))

@@ -34,7 +34,7 @@ from firmq.worker.local import attempts
 _SUPPORTED = {
     *("type", "data", "queue", "priority", "delay", "run_at", "timeout", "max_retries", "retry", "tags"),
     # without effect: each task ends in `submit`
-    *("expires_in", "unique_key", "on_conflict", "limit_key", "fair_key", "score"),
+    *("expires_in", "unique_key", "on_conflict", "placement_key", "limit_key", "fair_key", "score"),
 }
 
 

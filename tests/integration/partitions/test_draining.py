@@ -160,13 +160,12 @@ def test_what_belongs_to_a_draining_partition_still_goes_there(routed: Routed) -
 
 @pytest.mark.parametrize("through", ["gateway", "queue"])
 def test_a_unique_key_leaves_a_draining_partition_whatever_else_a_task_has(routed: Routed, through: str) -> None:
-    """Its parents follow it; only a batch keeps a task where it is."""
-    parent, key = routed.submit_to(1), key_at_home(1, 2)
+    key = key_at_home(1, 2)
     set_states(routed, 1, "draining")
     look(routed)
     webhook = [{"webhook": {"url": "https://example.com"}}] if through == "queue" else []
     more: Any
-    for more in ({"depends_on": [{"task_id": parent}]}, *webhook):
+    for more in ({"fair_key": "a"}, *webhook):
         for idempotency_key in (None, f"{through}-{next(iter(more))}"):
             about = {**more, "unique_key": key}
             if through == "queue":
@@ -259,16 +258,6 @@ def test_a_schedule_that_a_draining_partition_away_may_have_is_not_created_again
     assert routed.http.put(f"/schedules/{other}", json=put).status_code == 201
     found = [each.redis.exists(each.keys.schedule(name)) for each in routed.scripts.values()]
     assert found == [0, 1, 0]
-
-
-def test_rows_are_sent_when_the_parents_of_all_are_known(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
-    parent = routed.submit_to(2)
-    monkeypatch.setattr(routed.router.members.all[2].parents, "watch", away)
-    before = tasks(routed)
-    rows = [{"task_id": row_at(1), **BODY}, {"task_id": row_at(0), **BODY, "depends_on": [parent]}]
-    answer = routed.post("/tasks/outbox", {"rows": rows})
-    assert (answer.status_code, answer.json["unchanged"]) == (503, True)
-    assert tasks(routed) == before
 
 
 def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:

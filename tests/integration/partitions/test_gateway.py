@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 from collections import Counter
@@ -18,7 +19,7 @@ from firmq.gateway.app import create_router
 from firmq.gateway.partitions.members import Member
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.merged_pages import write_cursor
-from firmq.shared.domain.partition import mark_of_partition, partition_of_id
+from firmq.shared.domain.partition import mark_of_partition, partition_of_id, preferred
 from firmq.shared.domain.task import new_task_id
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect
@@ -55,6 +56,56 @@ def test_a_task_goes_to_the_tasks_that_it_depends_on(routed: Routed) -> None:
     for number in range(3):
         parent = routed.submit_to(number)
         assert place(routed.submit(depends_on=[{"task_id": parent}])) == number
+
+
+def test_a_task_that_depends_on_one_in_another_partition_is_refused(routed: Routed) -> None:
+    parents = [routed.submit_to(number) for number in (1, 2)]
+    about = {"type": "process", "data": 1, "depends_on": parents}
+    answer = routed.post("/tasks", about)
+    assert (answer.status_code, answer.json["type"]) == (422, "/problems/missing-parent")
+    assert f"task {parents[1]} does not exist in the partition of this task" in answer.json["detail"]
+    assert "with the same placement_key" in answer.json["detail"]
+    held = next(key for key in map(str, range(99)) if preferred(f"unique process {key}", range(3))[0] == 2)
+    assert routed.post("/tasks", {**about, "depends_on": parents[:1], "unique_key": held}).status_code == 422
+
+
+def test_related_tasks_are_placed_together(routed: Routed) -> None:
+    for key in "abcdef":
+        related = {"placement_key": key}
+        parents = [routed.submit(**related, unique_key=f"{key}{at}") for at in range(4)]
+        child = routed.submit(**related, depends_on=parents, unique_key=key)
+        items = routed.post("/tasks/batch", {"tasks": [{"type": "process", "data": 1, **related}] * 3}).json["items"]
+        rows = [{"type": "process", "data": 1, "task_id": new_task_id(), **related} for _ in range(3)]
+        sent = routed.post("/tasks/outbox", {"rows": rows, "settled": []}).json["items"]
+        home = preferred(f"placement {key}", range(3))[0]
+        assert {place(each) for each in (*parents, child, *(each["task_id"] for each in items))} == {home}
+        assert all(
+            routed.scripts[home].redis.exists(routed.scripts[home].keys.rq_job(each["task_id"])) for each in sent
+        )
+
+
+def test_a_row_goes_to_the_tasks_that_it_depends_on(routed: Routed) -> None:
+    parent, first, second = routed.submit_to(1), new_task_id(), new_task_id()
+    rows = [{"type": "process", "data": 1, "task_id": first, "depends_on": [parent]}]
+    rows.append({"type": "process", "data": 1, "task_id": second, "depends_on": [first]})
+    answer = routed.post("/tasks/outbox", {"rows": rows, "settled": []})
+    assert (answer.status_code, len(answer.json["items"])) == (202, 2)
+    assert routed.get(f"/tasks/{second}")["status"] == "blocked"
+
+
+def test_a_body_without_a_length_is_passed_on(routed: Routed) -> None:
+    answer = routed.http.post(
+        "/tasks",
+        input_stream=io.BytesIO(b'{"type": "process", "data": 1}'),
+        content_type="application/json",
+        environ_overrides={"wsgi.input_terminated": True, "CONTENT_LENGTH": ""},
+    )
+    assert answer.status_code == 202, answer.text
+
+
+def test_odd_names_are_refused_as_with_one_server(routed: Routed) -> None:
+    answer = routed.post("/tasks", {"type": "process", "data": 1, "unique_key": "a\udc80"})
+    assert (answer.status_code, "surrogate" in answer.text) == (400, True)
 
 
 def test_a_key_always_meets_the_same_store(routed: Routed) -> None:

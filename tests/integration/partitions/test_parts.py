@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firmq import AsyncQueue, Queue, new_task
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import partition_of_id
@@ -74,25 +76,27 @@ def test_direct_submission_keeps_to_the_rules_of_the_gateway(three_servers: Serv
     assert asyncio.run(submit()) == list(range(20))
 
 
-def test_a_task_gets_the_results_of_parents_in_all_partitions(three_servers: Servers) -> None:
+def test_tasks_with_the_same_placement_key_depend_on_each_other(three_servers: Servers) -> None:
     three_servers.system.start("worker", WORKER_EXECUTORS="2")
     three_servers.system.start("housekeeper")
     wait_until(lambda: types_known(three_servers), "the types are published everywhere")
+    addresses = tuple(each.url for each in three_servers.servers)
     with queue_of(three_servers) as queue:
-        held = {place((task := queue.submit("echo", number, delay=1)).task_id): task.task_id for number in range(30)}
-        assert held.keys() == {0, 1, 2}
-        parents: Any = [{"task_id": each} for each in held.values()]
-        child = queue.submit("gather", depends_on=parents)
-        [many] = queue.submit_many([new_task("gather", depends_on=parents[::-1])])
-        assert child.status == "blocked"
+        others = [queue.submit("echo", 0, placement_key=str(at)).task_id for at in range(30)]
+        assert {place(each) for each in others} == {0, 1, 2}
+        held = [queue.submit("echo", at, delay=1, placement_key="order").task_id for at in range(3)]
+        child = queue.submit("gather", depends_on=held, placement_key="order", unique_key="gather")
+        [many] = queue.submit_many([new_task("gather", depends_on=held[::-1])])
         assert not isinstance(many, Problem)
-        expected = {each: queue.result(each, 20) for each in held.values()}
+        expected = {each: queue.result(each, 20) for each in held}
         assert queue.result(child.task_id, 20) == queue.result(many.task_id, 20) == expected
+        elsewhere = next(each for each in others if place(each) != place(held[0]))
+        with pytest.raises(Problem, match="with the same placement_key"):
+            queue.submit("gather", depends_on=[held[0], elsewhere])
 
     async def submit() -> Any:
-        addresses = tuple(each.url for each in three_servers.servers)
         async with AsyncQueue(redis_partitions=addresses) as queue:
-            task = await queue.submit("gather", depends_on=parents)
+            task = await queue.submit("gather", depends_on=held)
             return await queue.result(task.task_id, 20)
 
     assert asyncio.run(submit()) == expected

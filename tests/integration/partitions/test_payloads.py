@@ -19,7 +19,6 @@ from firmq.shared.stores.locks import FreeLock
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
-from firmq.shared.submission.placement import Submissions
 from firmq.worker.housekeeping.jobs import payloads as job
 from firmq.worker.housekeeping.main import build
 from tests.support.clock import FakeClock
@@ -128,23 +127,6 @@ def test_a_payload_is_removed_with_the_record_of_a_task_in_another_partition(sha
     shared.end(1, task)
     assert shared.run() == {name}
     shared.remove_ended(1)
-    assert shared.run() == set()
-
-
-@pytest.mark.parametrize("number", [0, 2])
-def test_the_result_of_a_parent_that_is_known_in_another_partition_is_kept(
-    shared: Shared, three: Settings, number: int
-) -> None:
-    parent, name = shared.new(1)
-    shared.end(1, parent)
-    submissions = Submissions(three)
-    submissions.introduce([{"depends_on": [parent]}], submissions.by_number[number])
-    submissions.close()
-    shared.remove_ended(1)
-    scripts = shared.scripts[number]
-    assert scripts.redis.exists(scripts.keys.remote_parent(parent))
-    assert shared.run() == {name}
-    scripts.redis.zrem(scripts.keys.REMOTE_PARENTS, parent)  # no task depends on it any longer
     assert shared.run() == set()
 
 

@@ -37,7 +37,6 @@ from firmq.shared.stores.limits import Limits, Share, limit_declare, limit_delet
 from firmq.shared.stores.maintenance import Pruned
 from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import redeliver, run_now, submission_check
-from firmq.shared.stores.remote_parents import RemoteParents, Seen
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.tasks import discard
 from firmq.shared.stores.unarchived import Unarchived
@@ -47,7 +46,7 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "children_start", "name_look", "parents_note", "personal_key_add", "request_begin",
+    "batch_extend", "batch_open", "children_start", "name_look", "personal_key_add", "request_begin",
     "rq_adopt", "rq_entry",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
     "submit_one_once",
@@ -233,23 +232,6 @@ def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
     store.report(delivery, "completed", "t3")
     with full(store.redis):
         assert redeliver(store.scripts, delivery) == ("completed", f"{family.task}-hook-2")
-
-
-def test_a_task_hears_of_its_parent_in_another_partition(store: Store) -> None:
-    parents, parent = RemoteParents(store.scripts, 0), new_task_id()
-    parents.note(Seen(1, b"1", [(parent, b"pending", b"")]), for_new_task=True)
-    child = new(parents=(Parent(task_id=parent, on=On.SUCCESS),))
-    store.queues.submit([child])
-    assert store.state(child.id) is S.BLOCKED
-    own = store.submit()[0]
-    with full(store.redis):
-        forgotten = (new_task_id(), b"completed", b"x")
-        parents.note(Seen(1, b"2", [forgotten, (parent, b"completed", b"")]))
-        assert parents.watch([own], 1).states == [(own, b"pending", b"")]
-        with pytest.raises(StoreRefused):
-            parents.note(Seen(1, b"3", [(new_task_id(), b"pending", b"")]), for_new_task=True)
-        assert not parents.due(timedelta(0), 10)
-    assert store.state(child.id) is S.PENDING
 
 
 def test_a_queue_is_paused_and_resumed(store: Store) -> None:

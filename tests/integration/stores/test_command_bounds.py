@@ -35,7 +35,6 @@ from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
-from firmq.shared.stores.remote_parents import RemoteParents, Seen
 from firmq.shared.stores.task_types import types_publish
 from firmq.shared.stores.tasks import Filter
 from firmq.shared.stores.unarchived import EndedTask, Unarchived
@@ -643,40 +642,6 @@ def a_share_that_wakes_workers_of_many_queues(store: Store) -> tuple[Any, ...]:
     [state] = Limits(store.scripts).read_shares(1)
     reading = store.redis.hget(store.scripts.keys.LIMIT_SHARES, "reading")
     return (1, text(reading), state.name, state.numbers, 4, 0)
-
-
-def waiting_for_another_partition(store: Store, count: int) -> list[str]:
-    parents = [new_task_id() for _ in range(count)]
-    RemoteParents(store.scripts, 0).note(
-        Seen(1, b"1", [(each, b"pending", b"") for each in parents]), for_new_task=True
-    )
-    for parent in parents:
-        store.submit(2, parents=(Parent(task_id=parent, on=On.SUCCESS),))
-    return parents
-
-
-@worst("parents_watch", 800)
-def tasks_on_which_others_depend_elsewhere(store: Store) -> tuple[Any, ...]:
-    return (1, *store.submit(100))
-
-
-@worst("parents_note", 6000)
-def ends_of_parents_in_another_partition(store: Store) -> tuple[Any, ...]:
-    ended = waiting_for_another_partition(store, 100)
-    return (2, 1, 0, *(part for each in ended for part in (each, "completed", "")))
-
-
-@worst("parents_due", 800)
-def parents_in_another_partition_that_are_to_be_looked_up(store: Store) -> tuple[Any, ...]:
-    waiting_for_another_partition(store, 100)
-    return (0, 3_600_000_000, 100)
-
-
-@worst("notices_settle", 300)
-def notices_that_were_delivered(store: Store) -> tuple[Any, ...]:
-    ids = [f"t{at}" for at in range(100)]
-    store.redis.zadd(keys.notices("1"), dict.fromkeys(ids, 5))
-    return (1, *(part for each in ids for part in (each, 5)))
 
 
 @worst("page", 100)

@@ -22,7 +22,7 @@ from firmq.shared.failpoints import failpoint
 from firmq.shared.redis.client import raw, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.locks import HeldLock
-from firmq.shared.stores.payloads import PayloadStore, parents_elsewhere, tasks_on_record
+from firmq.shared.stores.payloads import PayloadStore, tasks_on_record
 from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
@@ -112,11 +112,8 @@ class Payloads(Collector):
         return len(unneeded)
 
     def _known(self, ids: set[str]) -> set[str]:
-        """Returns those of these tasks that any partition has, or knows as parents in another one."""
-        known = set().union(*self._everywhere(lambda scripts: tasks_on_record(scripts, ids)))
-        if self.others and (gone := ids - known):
-            known = known.union(*self._everywhere(lambda scripts: parents_elsewhere(scripts, gone)))
-        return known
+        """Returns those of these tasks that any partition has."""
+        return set().union(*self._everywhere(lambda scripts: tasks_on_record(scripts, ids)))
 
     def _everywhere(self, call: Callable[[Scripts], T]) -> list[T]:
         """Returns the answers of all partitions. Raises PartitionAway if another one gives none."""

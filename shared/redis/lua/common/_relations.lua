@@ -7,8 +7,6 @@
 -- In `keys.children` the score of a child is its status: above 0, not yet notified how this parent ended
 -- (the score is when the child was submitted); 0, notified, and the parent's record is kept until it has ended;
 -- below 0, it waits for a parent in the dead letters to be retried.
--- A parent in another partition is known here by `keys.remote_parent`: its state there, and its result. In its own
--- partition `partition:N` among its children stands for those in partition N, which get a notice (`keys.notices`).
 local SLOT = {pending = true, running = true}
 local budget = 100
 local moved, cancel_children
@@ -37,9 +35,9 @@ local function relations_of(extra)
   return relations
 end
 
--- Returns whether a new task belongs into this partition: because of its batch, or of a parent if no unique key decides.
-local function is_tied(relations, unique)
-  return relations and (relations.batch or relations.after_batch or (relations.parents and not unique))
+-- Returns whether a new task belongs into this partition: because of its batch, or of a parent.
+local function is_tied(relations)
+  return relations and (relations.batch or relations.after_batch or relations.parents)
 end
 
 -- --- batches ---
@@ -152,17 +150,7 @@ end
 
 local function state_of(id)
   local t = record(id, 'state')
-  return t and t.state or redis.call('HGET', keys.remote_parent(id), 'state') or 'gone'
-end
-
--- Returns the state of a parent of a stored task. With several partitions, one without a trace here may be in another: it
--- is looked up first (`parents_due.lua`).
-local function state_or_look_up(id)
-  local state, key = state_of(id), keys.remote_parent(id)
-  if state ~= 'gone' or redis.call('EXISTS', key) == 1 or redis.call('EXISTS', keys.PARTITION) == 0 then return state end
-  redis.call('HSET', key, 'state', 'pending', 'as_of', '0', 'noted_at', NOW)
-  redis.call('ZADD', keys.REMOTE_PARENTS, 0, id)
-  return 'pending'
+  return t and t.state or 'gone'
 end
 
 -- Registers a child. Returns whether the parent's record is here.
@@ -213,21 +201,9 @@ end
 -- Returns whether a task in this state still needs the results of its parents: a dead letter does, it may be retried.
 local function keeps(state) return state ~= 'gone' and (state == 'failed' or not ENDED[state]) end
 
--- Returns the notices to the partition that a child stands for; nil for a child in this one.
-local function notices_for(child)
-  local number = string.match(child, '^partition:(%d+)$')
-  return number and keys.notices(number)
-end
-
 -- Notifies one child of the end of one parent.
 local function notify_child(id, parent, state)
-  local key, notices = keys.children(parent), notices_for(id)
-  if notices then
-    redis.call('ZADD', key, 0, id) -- the delivery registers it again for a retry (`parents_watch.lua`)
-    redis.call('ZADD', notices, NOW, parent)
-    return
-  end
-  local t = record(id, 'state', 'origin', 'parents', 'on_parent_failure')
+  local key, t = keys.children(parent), record(id, 'state', 'origin', 'parents', 'on_parent_failure')
   if not t or not t.state or not t.parents then
     redis.call('ZREM', key, id)
     return
@@ -307,8 +283,7 @@ local function needed(id)
   if not (t and t.children) then return false end
   local key = keys.children(id)
   for _, child in ipairs(redis.call('ZRANGE', key, 0, 19)) do
-    local notices = notices_for(child)
-    if notices and redis.call('ZSCORE', notices, id) or not notices and keeps(state_of(child)) then return true end
+    if keeps(state_of(child)) then return true end
     redis.call('ZREM', key, child)
   end
   return redis.call('EXISTS', key) == 1
@@ -486,7 +461,7 @@ local function repair_blocked(id)
   end
   local parents, open, wrong = parents_of(t.parents), 0, false
   for _, parent in ipairs(parents) do
-    local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_or_look_up(parent[1])
+    local score, state = redis.call('ZSCORE', keys.children(parent[1]), id), state_of(parent[1])
     if not score and state == 'gone' and judge(state, parent[2], t.on_parent_failure) == 'met' then
       -- It was notified before the parent's record was removed, and its entry with it.
       score = 0

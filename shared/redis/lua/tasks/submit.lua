@@ -283,7 +283,7 @@ local function store_unique(at, id, queue, terms, relations)
   local holder, state, note = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
-  if not (holder or stays or is_tied(relations, terms.unique)) then demand_place('unique', terms.unique, note) end
+  if not (holder or stays or is_tied(relations)) then demand_place('unique', terms.unique, note) end
   local fits = has_room(queue)
   if holder and state == 'pending' and redis.call('HGET', keys.rq_job(holder), 'origin') == queue then
     -- It takes the place of the replaced task.

@@ -16,7 +16,7 @@ if v.fingerprint and v.task then
 end
 -- One whose unique key another task holds here belongs here too.
 local unique = ARGV[14] ~= '' and cjson.decode(ARGV[14]).unique
-local stays = is_tied(relations_of(ARGV[13]), unique)
+local stays = is_tied(relations_of(ARGV[13]))
 if not stays and unique and (is_draining or v.note == NOTE.there) then stays = unique_holder(unique) end
 if not stays then demand_place('key', ARGV[2], v.note, tonumber(ARGV[4])) end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]

@@ -59,10 +59,7 @@ do -- Lua has room for 200 local names at a time.
         elseif state == 'failed' then
           found = redis.call('HGET', keys.rq_job(parent[1]), 'error')
         end
-        if not found then
-          local copy = hash(keys.remote_parent(parent[1]), 'found', 'mark')
-          state, found = state .. (copy.mark or ''), copy.found or ''
-        end
+        found = found or ''
         left = left - #found
         if left < 0 then left, state, found = 0, state .. ' too-large', '' end
         room = room - #found
