@@ -122,10 +122,6 @@ class StepRefused(LockLost):
     """A script refused a step because its lock has expired or has another holder."""
 
 
-class OutdatedTerm(LockLost):
-    """A later process shares out the limits of the partitions."""
-
-
 class LockChanged(FirmqError):
     """The lock is no longer held under the given token."""
 

@@ -501,12 +501,6 @@ class Settings(BaseModel):
     housekeeper_schedules_interval: Seconds = _at(
         "housekeeper.schedules.interval", 0.5, "Pause between checks for due schedules.", gt=0
     )
-    housekeeper_limit_shares_interval: Seconds = _at(
-        "housekeeper.limit_shares.interval",
-        0.25,
-        "With several partitions: pause between runs that move slots of limits to where tasks wait.",
-        gt=0,
-    )
     housekeeper_history_interval: Seconds = _at(
         "housekeeper.history.interval", 1, "Pause between runs that store ended tasks in the history.", gt=0
     )

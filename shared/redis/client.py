@@ -76,11 +76,6 @@ def mark_of(redis: Redis) -> str:
     return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition") or 0))
 
 
-def is_partition(redis: Redis) -> bool:
-    """Returns whether this is a client of one of the servers in REDIS_PARTITIONS."""
-    return "partition" in redis.connection_pool.connection_kwargs
-
-
 def text(value: object) -> str:
     """Returns an answer of Redis as text; invalid UTF-8 is escaped, not refused."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

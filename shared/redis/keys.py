@@ -300,13 +300,6 @@ class Keys:
     not one of those.
     """
 
-    LIMIT_SHARES = _Key("firmq:limits:shares")
-    """hash, owner: the limit_shares scripts; while there are several partitions. What this one has of each limit.
-
-    Slots, part of the rate in millionths, and the numbers of the limit, with spaces between them; "" has the highest
-    term of a process that shared them out.
-    """
-
     def slots(self, limit: str) -> str:
         """set, owner: claim, report, release, reap; while the limit has a concurrency. Tasks that hold a slot."""
         return f"{self.prefix}firmq:slots:{limit}"

@@ -33,7 +33,6 @@ def single(keys: Keys) -> Mapping[str, str]:
                 keys.UNIQUE,
                 keys.LIMITS,
                 keys.LIMITS_DECLARED,
-                keys.LIMIT_SHARES,
                 keys.FAILURE_GROUP_OF,
                 keys.HISTORY,
                 keys.PAUSED,

@@ -25,7 +25,7 @@ from firmq.shared.domain.clock import Clock, RedisClock
 from firmq.shared.domain.lock import NO_LOCK, FencingToken
 from firmq.shared.errors import CorruptKey, IncompatibleSchema, NotPlaced, StepRefused, StoreRefused
 from firmq.shared.redis import append_only_file, quarantine
-from firmq.shared.redis.client import is_partition, keys_of, mark_of, text, translated
+from firmq.shared.redis.client import keys_of, mark_of, text, translated
 from firmq.shared.redis.keys import Keys
 from firmq.shared.redis.linker import CONFIRMING, source, with_quarantine
 
@@ -88,7 +88,6 @@ class Scripts:
         self.keys = keys_of(redis)
         self.declared = self.keys.NOTHING
         self.mark = mark_of(redis)
-        self.is_partition = is_partition(redis)
         self.replicas = replicas
         self.confirm_writes = confirm_writes
         self.clock = clock or RedisClock()

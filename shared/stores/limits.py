@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.decode import fits
 from firmq.shared.domain.limit import Limit, check_name
-from firmq.shared.errors import OutdatedTerm
 from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
@@ -46,33 +44,11 @@ class LimitState:
     next_at: datetime | None
 
 
-class Share(NamedTuple):
-    """What a partition has of a limit: slots, and a part of its rate in millionths."""
-
-    slots: int
-    part: int
-
-
-class ShareState(NamedTuple):
-    """The share of a partition, and what it is used for.
-
-    `numbers` are those of the limit, as the scripts compare them.
-    """
-
-    name: str
-    numbers: str
-    share: Share
-    running: int
-    waits: bool
-    """Whether tasks wait for the limit."""
-
-
 class Limits:
     """The effective limits."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
-        self._reading = ""
 
     def all(self, *names: str) -> list[LimitState]:
         """Returns limits by name; all of them when no names are given."""
@@ -91,7 +67,7 @@ class Limits:
         """
         with translated():
             at = self.scripts.now_us()
-            return limit_put(self.scripts, check_name(name), self._stored(limit, source="api", at=at, by=by))
+            return limit_put(self.scripts, check_name(name), _stored(limit, source="api", at=at, by=by))
 
     def delete(self, name: str) -> bool:
         """Removes a limit; returns whether it existed.
@@ -110,8 +86,8 @@ class Limits:
         The latest first declaration wins; a repeated one only fills in what is missing. Returns the limits that were
         declared differently since.
         """
-        stored = {name: self._stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
-        stored |= {check_name(name): self._stored(limit, source="settings") for name, limit in settings.items()}
+        stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}
+        stored |= {check_name(name): _stored(limit, source="settings") for name, limit in settings.items()}
         names, others = list(stored), dict[str, str]()
         with translated():
             for at in range(0, len(names), 500):
@@ -121,34 +97,7 @@ class Limits:
     def share(self, name: str, limit: Limit | None) -> None:
         """Sets (None: removes) an automatic limit, unless one is set or declared."""
         with translated():
-            self.scripts.call("limit_share", name, self._stored(limit, source="share") if limit else "")
-
-    def read_shares(self, term: int) -> list[ShareState]:
-        """Returns what this partition has of each limit. Raises OutdatedTerm when a later process shares them out."""
-        self._reading = secrets.token_hex(8)
-        with translated():
-            rows = self.scripts.call_accepted("limit_shares_read", term, self._reading)
-        if not isinstance(rows, list):
-            raise OutdatedTerm(term=term)
-        return [
-            ShareState(text(name), text(numbers), Share(slots, part), running, bool(waits))
-            for name, numbers, slots, part, running, waits in rows
-        ]
-
-    def set_shares(self, term: int, shares: Mapping[tuple[str, str], Share]) -> list[int]:
-        """Sets what this partition has of limits, by their names and numbers, as `read_shares` of this object read it.
-
-        Returns how many slots it may use of each from here on, or -1 where the share was not set: the limit, or the
-        process that shares them out, is another one now, or the shares have been read again. So a request that was
-        given up, but arrives late, changes nothing. Returns when a kill -9 of Redis cannot raise a share again.
-        """
-        arguments = [part for named, share in shares.items() for part in (*named, share.slots, share.part)]
-        with translated():
-            found: list[int] = self.scripts.call_accepted("limit_shares_set", term, self._reading, *arguments)
-        return found
-
-    def _stored(self, limit: Limit, **about: Any) -> str:
-        return _stored(limit, **about, **({"shared": True} if self.scripts.is_partition else {}))
+            self.scripts.call("limit_share", name, _stored(limit, source="share") if limit else "")
 
 
 def _stored(limit: Limit, **about: Any) -> str:

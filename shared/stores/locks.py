@@ -355,7 +355,6 @@ LOCK_NAMES = (
     "bulk",
     "history",
     "payloads",
-    "limit_shares",
     "rq_scheduler",
 )
 """A lock for each housekeeping job."""

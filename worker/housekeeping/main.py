@@ -40,7 +40,6 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import exit_if_unusable
 from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.dead_letters import DeadLetters
-from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
 from firmq.shared.stores.payloads import Payloads as StoredPayloads
 from firmq.shared.stores.payloads import open_payload_store
@@ -57,7 +56,6 @@ from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.housekeeping.alert_channels import Channel, channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.bulk import Bulk
-from firmq.worker.housekeeping.jobs.limit_shares import LimitShares
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
 from firmq.worker.housekeeping.jobs.outage import Outage
 from firmq.worker.housekeeping.jobs.payloads import Payloads
@@ -138,9 +136,6 @@ def build(
         number = own if partitions else None
         strategies[_alerts(settings, scripts, queues, channels, number)] = OnLeader(leadership)
         strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
-    for job in _jobs_of_several(settings, partitions, own) if partitions else ():
-        its_locks = _real_locks(locks, scripts, settings, lock_metrics) if isinstance(job, LimitShares) else locks
-        strategies[job] = RoundByRound(its_locks, lock_of(settings, job), settings.instance_id)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     gauges = SystemGauges(leadership, metrics)
@@ -201,13 +196,6 @@ def _jobs(
         ),
         Bulk(bulk_actions, amend=amend),
     ]
-
-
-def _jobs_of_several(settings: Settings, partitions: Mapping[int, Scripts], own: int) -> Iterator[HousekeepingJob]:
-    """Yields the job that shares out the limits of all partitions, for the first one."""
-    if own == min(partitions):
-        limits = {number: Limits(scripts) for number, scripts in partitions.items()}
-        yield LimitShares(limits, _seconds(settings.housekeeper_limit_shares_interval))
 
 
 def _history(settings: Settings, scripts: Scripts) -> list[History]:
@@ -292,14 +280,6 @@ def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:
     if not settings.housekeeper_distributed_execution_enabled:
         return NoLocks()
     return RedisLocks(scripts, settings.instance_id, metrics)
-
-
-def _real_locks(locks: Locks, scripts: Scripts, settings: Settings, metrics: LockMetrics) -> Locks:
-    """Returns locks in Redis also for a housekeeper that should be the only one.
-
-    While it is replaced there are two, and two processes that share out limits without a lock exceed them.
-    """
-    return RedisLocks(scripts, settings.instance_id, metrics) if isinstance(locks, NoLocks) else locks
 
 
 def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
@@ -414,8 +394,6 @@ def _others(settings: Settings) -> dict[int, Scripts]:
     return {
         number: Scripts(
             connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"),
-            replicas=settings.submit_replicas,
-            confirm_writes=settings.confirm_writes,
         )
         for number, each in settings.partitions.items()
     }

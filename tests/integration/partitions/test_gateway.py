@@ -273,7 +273,7 @@ def test_limits_are_set_in_each_partition(routed: Routed) -> None:
     assert [each["concurrency"] for each in routed.get("/limits")["items"]] == [5]
     assert routed.get("/limits/types/process")["concurrency"] == 5
     for scripts in routed.scripts.values():
-        assert json.loads(scripts.redis.hget(scripts.keys.LIMITS, "type:process") or "")["shared"] is True
+        assert json.loads(scripts.redis.hget(scripts.keys.LIMITS, "type:process") or "")["concurrency"] == 5
     assert routed.http.delete("/limits/types/process").status_code == 200
     assert routed.get("/limits")["items"] == []
 

@@ -33,7 +33,7 @@ from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.dead_letters import DeadLetters, amend, requeue
 from firmq.shared.stores.idempotency import request_begin, request_end
-from firmq.shared.stores.limits import Limits, Share, limit_declare, limit_delete, limit_put
+from firmq.shared.stores.limits import limit_declare, limit_delete, limit_put
 from firmq.shared.stores.maintenance import Pruned
 from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import redeliver, run_now, submission_check
@@ -270,9 +270,6 @@ def test_limits_are_set_and_removed(store: Store) -> None:
         assert limit_declare(store.scripts, {"type:noop": stored}, first=True) == {}
         assert limit_put(store.scripts, "key:shop", stored)
         assert limit_delete(store.scripts, "key:shop")
-        limits = Limits(store.scripts)
-        [state] = limits.read_shares(1)
-        assert limits.set_shares(1, {(state.name, state.numbers): Share(1, 0)}) == [1]
 
 
 def test_no_personal_key_is_added_and_one_is_revoked(store: Store) -> None:

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from firmq.shared.domain.limit import Limit
-from firmq.shared.errors import StoreUnavailable, TaskNotFound
+from firmq.shared.errors import TaskNotFound
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
-from firmq.shared.redis.scripts import Scripts
-from firmq.shared.stores.limits import Limits, Share
 from tests.integration.redis.load import Callers, start_gateway
 from tests.labs.faults.slow_disk import HeldFsync
 from tests.support.harness import System, free_port, running_system, wait_until
@@ -77,31 +74,3 @@ def test_a_killed_redis_with_a_slow_disk_loses_no_accepted_task(server: Embedded
     assert set(callers.statuses) <= {202, 503}
     assert not lost, f"{len(lost)} of {len(callers.accepted)} are lost"
     assert max(each.seconds for each in callers.told) < 3
-
-
-def test_a_share_of_a_limit_that_could_rise_again_does_not_count_as_lowered(server: EmbeddedRedis) -> None:
-    """Slots that were taken from a partition are given to others: kill -9 must not bring them back."""
-    with connect(server.url, timeout=5) as client:
-        limits = Limits(Scripts(client, confirm_writes=True))
-        limits.put("type:noop", Limit(concurrency=5))
-        [state] = limits.read_shares(1)
-        lower = {(state.name, state.numbers): Share(2, state.share.part)}
-        held = HeldFsync(server.pid or 0)
-
-        def is_postponed() -> bool:
-            client.set("something", "x")
-            info = client.info("persistence")
-            return bool(info["aof_pending_bio_fsync"] and info["aof_buffer_length"])
-
-        wait_until(is_postponed, "Redis postpones its writes")
-        try:
-            with pytest.raises(StoreUnavailable):
-                limits.set_shares(1, lower)
-        finally:
-            held.kill_server()
-        server.start()
-        assert limits.read_shares(2)[0].share.slots == 5
-        assert limits.set_shares(2, lower) == [2]
-        server.kill()
-        server.start()
-        assert limits.read_shares(3)[0].share.slots == 2

@@ -27,7 +27,6 @@ from firmq.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from firmq.shared.redis.client import text
 from firmq.shared.redis.linker import scripts, with_quarantine
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
@@ -627,21 +626,6 @@ def limits_among_many_queues(store: Store) -> tuple[Any, ...]:
     for at in range(20):
         Limits(store.scripts).put(f"key:k{at}", Limit(concurrency=1))
     return ()
-
-
-@worst("limit_shares_read", 100)
-def the_shares_of_limits_among_many_queues(store: Store) -> tuple[Any, ...]:
-    limits_among_many_queues(store)
-    return 1, "a reading"
-
-
-@worst("limit_shares_set", 50)
-def a_share_that_wakes_workers_of_many_queues(store: Store) -> tuple[Any, ...]:
-    among_many_queues(store)
-    Limits(store.scripts).put("type:noop", Limit(concurrency=5))
-    [state] = Limits(store.scripts).read_shares(1)
-    reading = store.redis.hget(store.scripts.keys.LIMIT_SHARES, "reading")
-    return (1, text(reading), state.name, state.numbers, 4, 0)
 
 
 @worst("page", 100)

@@ -37,9 +37,7 @@ def main() -> int:
     for seed in options.seeds:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="partitions-") as name:
-            figures, complaints = experiment(
-                Path(name), seed, options.minutes * 60, options.dead, options.partitions, least_use=0.9
-            )
+            figures, complaints = experiment(Path(name), seed, options.minutes * 60, options.dead, options.partitions)
         print(
             f"seed {seed}, {time.monotonic() - begun:.0f} s: {figures}: {'; '.join(complaints) or 'all kept'}",
             flush=True,

@@ -1,7 +1,7 @@
 """Three servers, a gateway, workers and housekeepers; faults in all of them; and what must hold all the same.
 
 Every task that was accepted ends and has run (0 lost), after those that it depends on; what ran was accepted, or sent
-without an answer (0 invented); nothing is left waiting (0 stuck); a limit is never exceeded, by the count of the
+without an answer (0 invented); nothing is left waiting (0 stuck); no partition exceeds a limit, by the count of the
 operating system; and while one partition is away, submissions that nothing ties are accepted.
 """
 
@@ -29,7 +29,6 @@ from firmq.shared.domain.task import TaskState
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect, text
 from firmq.shared.redis.scripts import Scripts
-from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.tasks import Records
 from tests.support.harness import ROOT, WEIGHTS, System, free_port, running_system, wait_until
 
@@ -271,7 +270,7 @@ class Laboratory:
         if early:
             complaints.append(f"ran before what it depends on: {len(early)}, such as {early[:3]}")
         if (too_many := self.notes / "too-many").exists():
-            complaints.append(f"more than {LIMIT} at once: {len(too_many.read_text().split())} times")
+            complaints.append(f"more than {LIMIT} at once in a partition: {len(too_many.read_text().split())} times")
         if bad := {status: count for status, count in self.ledger.away.items() if status != 202}:
             complaints.append(f"with one partition dead, submissions were answered {bad}")
         return complaints
@@ -287,17 +286,6 @@ class Laboratory:
             f"{self.ledger.unknown} without an answer; with one dead "
             f"{self.ledger.away[202]} of {self.ledger.away.total()} untied submissions accepted, p99 {p99}"
         )
-
-    def used(self, since: float, until: float) -> float:
-        """Which part of the limit was used in this time."""
-        held = [tuple(map(float, line.split())) for line in (self.notes / "held").read_text().splitlines()]
-        return sum(max(0.0, min(end, until) - max(begun, since)) for begun, end in held) / (LIMIT * (until - since))
-
-    def most_at_once(self, since: float) -> int:
-        """How many of the tasks that ended after this moment ran at the same time at most."""
-        held = [tuple(map(float, line.split())) for line in (self.notes / "held").read_text().splitlines()]
-        recent = [(begun, end) for begun, end in held if end > since]
-        return max((sum(begun <= moment < end for begun, end in recent) for moment, _ in recent), default=0)
 
     def _records(self) -> Iterator[tuple[Scripts, Records]]:
         for own in self.settings.partitions.values():
@@ -321,26 +309,12 @@ class Laboratory:
                 found[text(each)] = records.state(text(each))
         return found
 
-    def shares(self) -> dict[int, int]:
-        """The slots of each partition."""
-        found = {}
-        for number, (scripts, _) in enumerate(self._records()):
-            state = Limits(scripts).get("type:bounded")
-            found[number] = state.running if state else 0
-        return found
 
-
-def experiment(
-    folder: Path, seed: int, seconds: float, dead: float, partitions: int = 3, *, least_use: float = 0.0
-) -> tuple[str, list[str]]:
-    """One run from start to verdict: demand without faults, faults, one partition dead, and the end.
-
-    `least_use` is how much of the limit must be used under demand, where the machine does nothing else.
-    """
+def experiment(folder: Path, seed: int, seconds: float, dead: float, partitions: int = 3) -> tuple[str, list[str]]:
+    """One run from start to verdict: faults, one partition dead, and the end."""
     with ExitStack() as stack:
         laboratory, dice = Laboratory(folder, stack, partitions), random.Random(seed)
         laboratory.begin()
-        calm = min(10.0, seconds / 4)
         with laboratory.clients(6, seed):
             laboratory.faults(dice, time.monotonic() + seconds)
             if dead:
@@ -348,28 +322,7 @@ def experiment(
                 laboratory.dead_for(dead)
             time.sleep(2)
         complaints = laboratory.judge()
-        use, slots = _use_under_demand(laboratory, calm)
-        if slots < LIMIT:
-            complaints.append(f"never more than {slots} of {LIMIT} slots used while there is demand")
-        if use < least_use:
-            complaints.append(f"{use:.0%} of the limit used while there is demand")
-        figures = f"{laboratory.figures()}; {use:.0%} of the limit used under demand"
+        figures = laboratory.figures()
         if complaints:
             shutil.copytree(folder / "logs", RESULTS / str(seed), dirs_exist_ok=True)
     return figures, complaints
-
-
-def _use_under_demand(laboratory: Laboratory, seconds: float) -> tuple[float, int]:
-    """How much of the limit is used while tasks wait for it in all partitions, and how many slots at once."""
-    data = {"folder": str(laboratory.notes), "limit": LIMIT, "seconds": 0.2}
-    assert laboratory.ask("POST", "/types/bounded/pause", {"reason": "until all wait"})[0] == 200
-    for _ in range(int(LIMIT * seconds / 0.2 * 1.3)):
-        status, _ = laboratory.ask("POST", "/tasks", {"type": "bounded", "data": data})
-        assert status == 202
-    assert laboratory.ask("POST", "/types/bounded/resume")[0] == 200
-    time.sleep(1)
-    since = time.time()
-    time.sleep(seconds / 2)
-    until = time.time()
-    wait_until(laboratory.nothing_waits, "all have run", QUIET)
-    return laboratory.used(since, until), laboratory.most_at_once(since - 1)

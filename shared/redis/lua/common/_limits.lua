@@ -48,35 +48,14 @@ local function throttled_lanes()
   return lanes
 end
 
--- With several partitions a limit is `shared`: a partition has some of its slots, and a part of its rate in millionths.
--- The share counts only for the numbers for which it was given: it names them (`limit_shares_set.lua`).
-local limit_shares = {
-  numbers = function(spec)
-    local said = {}
-    for at, field in ipairs({'concurrency', 'count', 'per', 'burst'}) do said[at] = tostring(spec[field] or '') end
-    return table.concat(said, '|')
-  end,
-  read = function(name, stored)
-    stored = stored or redis.call('HGET', keys.LIMIT_SHARES, name) or ''
-    local slots, part, numbers = string.match(stored, '^(%d+) (%d+) (.*)$')
-    return tonumber(slots) or 0, tonumber(part) or 0, numbers
-  end,
-}
-
 local function read_limit(name, text)
   local ok, spec = pcall(cjson.decode, text)
   if not ok or type(spec) ~= 'table' then return false end
   local function given(field) return type(spec[field]) == 'number' and number_of(spec[field]) or nil end
   local limit = {name = name, concurrency = given('concurrency')}
-  local slots, part = limit.concurrency, 1
-  if spec.shared then
-    local own_slots, own_part, numbers = limit_shares.read(name)
-    local valid = numbers == limit_shares.numbers(spec)
-    slots, part = valid and math.min(own_slots, slots or 0) or 0, valid and own_part / 1000000 or 0
-  end
-  if limit.concurrency then limit.free = slots - redis.call('SCARD', keys.slots(name)) end
+  if limit.concurrency then limit.free = limit.concurrency - redis.call('SCARD', keys.slots(name)) end
   if given('count') and (given('per') or 0) > 0 and given('burst') then
-    limit.rate, limit.burst = part * spec.count / (spec.per * 1000000), part * spec.burst
+    limit.rate, limit.burst = spec.count / (spec.per * 1000000), spec.burst
     local v = hash(keys.bucket(name), 'tokens', 'at')
     local since = math.max(0, now - (number_of(v.at) or now))
     limit.tokens = math.min(limit.burst, (number_of(v.tokens) or limit.burst) + since * limit.rate)
