@@ -56,10 +56,7 @@ class CorruptKey(StoreRefused):
 
 
 class NotPlaced(FirmqError):
-    """The partition may not store this task: it is draining, or another one may hold its name (`demand_place`).
-
-    `wrong` is draining, look or elsewhere; `kind` of the `name` is unique or key, or "" for a task without a name.
-    """
+    """The partition is draining, and this task can be stored in another one."""
 
 
 class StoreMisfit(StoreUnavailable):

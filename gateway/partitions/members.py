@@ -19,7 +19,6 @@ from firmq.gateway.http.parts import CALLER
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect, keys_of
 from firmq.shared.redis.schema_version import is_draining
-from firmq.shared.redis.scripts import Scripts
 from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -74,7 +73,6 @@ class Member:
         self.app = app
         self.redis: Redis = connect(settings.store_url, timeout=PATIENCE, retries=0, name="router")
         self.keys = keys_of(self.redis)
-        self.scripts = Scripts(self.redis, confirm_writes=settings.confirm_writes)
         self.stored = 0
         """How many tasks it stores, as of the last look."""
         self.answers = True

@@ -32,29 +32,30 @@ class Placement:
         self.locate = locate
         self.choose = choose
 
-    def of_task(self, body: Any, key: str | None) -> Member | None:
-        """Returns the partition to which a task is tied; None where nothing ties it."""
-        return self._of_name_or_parent([body], self.name(body, key))
+    def of_task(self, body: Any, key: str | None) -> list[Member]:
+        """Returns where to try to store a task, the best first; nothing where nothing ties it to a partition.
 
-    def of_batch(self, body: Any, key: str | None) -> Member | None:
-        """Returns the same for all tasks of a request. Raises Refusal (422)."""
-        source, tasks = _field(body, "from"), _field(body, "tasks")
-        if isinstance(source, dict):
-            return self._of_source(source)
-        return self._of_name_or_parent(tasks if isinstance(tasks, list) else [], self.name(body, key))
-
-    def name(self, body: Any, key: str | None) -> str | None:
-        """Returns the name that decides where a request goes; None where a parent decides, or nothing."""
+        A draining partition is among them: it answers for the names that it holds, and refuses all others.
+        """
         tasks = _field(body, "tasks")
-        return name_of(body, key, tasks if isinstance(tasks, list) else ())
+        items = tasks if isinstance(tasks, list) else []
+        if name := name_of(body, key, items):
+            return self.order(name)
+        parent = next(parents_in([body, *items]), None)
+        return [self.locate([parent])[parent]] if parent else []
 
-    def home(self, name: str) -> Member:
-        """Returns the partition that a name prefers."""
-        return self.members[preferred(name, self.members)[0]]
+    def of_batch(self, body: Any, key: str | None) -> list[Member]:
+        """Returns the same for all tasks of a request. Raises Refusal (422)."""
+        source = _field(body, "from")
+        return [self._of_source(source)] if isinstance(source, dict) else self.of_task(body, key)
+
+    def order(self, name: str) -> list[Member]:
+        """Returns the partitions in the order in which a name prefers them."""
+        return [self.members[number] for number in preferred(name, self.members)]
 
     def open_home(self, name: str) -> Member:
         """Returns the partition that a name prefers among those that are not draining."""
-        order = [self.members[number] for number in preferred(name, self.members)]
+        order = self.order(name)
         return next((each for each in order if not each.is_draining), order[0])
 
     def candidates(self) -> list[Member]:
@@ -72,12 +73,6 @@ class Placement:
             text = "needs `batch_id`: a batch is in one partition, and a filter finds tasks in all of them"
             raise refusals.invalid([refusals.field_error(("from",), text)])
         return self.locate([batch])[batch]
-
-    def _of_name_or_parent(self, tasks: Iterable[Any], name: str | None) -> Member | None:
-        if name is not None:
-            return self.home(name)
-        parent = next(parents_in(tasks), None)
-        return self.locate([parent])[parent] if parent else None
 
 
 def _field(body: Any, name: str) -> Any:

@@ -30,10 +30,9 @@ from firmq.gateway.schemas.values import PageQuery
 from firmq.shared.domain.merged_pages import order, order_of_name, read_cursor
 from firmq.shared.domain.partition import not_answering, partition_of_id, preferred
 from firmq.shared.domain.task import TASK_ID
-from firmq.shared.errors import NotPlaced, StoreUnavailable
+from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission import refusals
-from firmq.shared.submission.name_search import NameSearch
 from firmq.shared.submission.outbox import MOST_ROWS
 from firmq.shared.submission.placement import name_of, parents_in
 from firmq.shared.submission.refusals import Refusal
@@ -248,18 +247,13 @@ def _ask_for_pages(
     return answers, positions
 
 
-def placed(of: Callable[[Placement, Any, str | None], Member | None]) -> Handler:
+def placed(of: Callable[[Placement, Any, str | None], list[Member]]) -> Handler:
     """Returns a handler that chooses the partition of what is submitted."""
 
     def handle(router: Router, call: Call) -> Answer | Member:
         body = router.body(call)
-        value = _read(body)
-        key = call.environ.get("HTTP_IDEMPOTENCY_KEY")
-        tied = of(router.placement, value, key)
-        if tied is not None:
-            answer = tied.call(call.environ, body)
-            return searched(router, call, body, answer, value) if answer.kind == refusals.NO_PLACE.type else answer
-        return _untied(router, call, body)
+        order = of(router.placement, _read(body), call.environ.get("HTTP_IDEMPOTENCY_KEY"))
+        return _first_to_store(order, call.environ, body) if order else _untied(router, call, body)
 
     return handle
 
@@ -287,27 +281,12 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
     raise AssertionError("unreachable: there is a candidate")
 
 
-def _goes_on(search: NameSearch, answer: Answer) -> bool:
-    """Returns whether a search has another partition after a refusal. Raises Refusal where one to ask is away."""
-    try:
-        search.after(NotPlaced(**answer.document["placement"]))
-    except NotPlaced:
-        return False
-    except StoreUnavailable as error:
-        raise refusals.unfinished(refusals.unavailable(error), sent=False) from error
-    return True
-
-
-def searched(router: Router, call: Call, body: bytes, answer: Answer, value: Any) -> Answer:
-    """Submits what the partition that its name prefers has refused, as it drains or was activated, where it belongs."""
-    name = router.placement.name(value, call.environ.get("HTTP_IDEMPOTENCY_KEY"))
-    if name is None:
-        return answer
-    search = NameSearch(name, {number: each.scripts for number, each in router.members.all.items()})
-    while answer.kind == refusals.NO_PLACE.type:
-        if not _goes_on(search, answer):
-            break
-        answer = router.members.all[search.number].call(call.environ, body)
+def _first_to_store(order: Sequence[Member], environ: Environ, body: bytes, about: Environ | None = None) -> Answer:
+    """Returns the answer of the first of these partitions that is not draining, or holds what is sent."""
+    answers = (member.call(environ, body, about) for member in order)
+    answer = next(answers)
+    while answer.kind == refusals.NO_PLACE.type and (following := next(answers, None)):
+        answer = following
     return answer
 
 
@@ -353,21 +332,13 @@ def _send_rows(router: Router, call: Call, value: Any, rows: list[Any], to: Memb
 
 
 def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> Any:
-    """Returns the outcome of one row, for which the partitions are searched; its problem when none takes it.
+    """Returns the outcome of one row; its problem when no partition takes it.
 
     The first to be asked is the partition where it was placed: it recognizes a row that it has stored already.
     """
     body = json.dumps({**value, "rows": [row], "settled": []}).encode()
-    again = {PART: 1}  # the request has been counted
-    answer = to.call(call.environ, body, again)
-    search = NameSearch(_name_of_row(row) or "", {number: each.scripts for number, each in router.members.all.items()})
-    try:
-        while answer.kind == refusals.NO_PLACE.type:
-            if answer.number == search.number and not _goes_on(search, answer):
-                break
-            answer = router.members.all[search.number].call(call.environ, body, again)
-    except Refusal as refusal:
-        return {"problem": refusal.problem}
+    order = dict.fromkeys([to, *router.placement.order(_name_of_row(row) or "")])
+    answer = _first_to_store(list(order), call.environ, body, {PART: 1})  # the request has been counted
     return answer.document["items"][0] if answer.well else {"problem": answer.document}
 
 
@@ -389,7 +360,7 @@ def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
 def _home_of_row(router: Router, name: str, row: Any, earlier: Mapping[str, Member]) -> Member:
     """Returns the partition of a new row; `earlier` are those of the rows before it, on which it may depend."""
     if name != row["task_id"]:
-        home = router.placement.home(name)
+        home = router.placement.order(name)[0]
     elif parent := next(parents_in([row]), None):
         return earlier.get(parent) or router.locate(parent)
     else:

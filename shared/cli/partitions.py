@@ -183,7 +183,7 @@ class _Command:
 def set_state(redis: Redis, state: Literal["active", "draining"], *, confirm_writes: bool = False) -> bool:
     """Sets whether a partition is draining. Returns whether that changed it. Raises StoreUnavailable.
 
-    With `confirm_writes` the append-only file has the state then: names are stored elsewhere in reliance on it.
+    With `confirm_writes` the append-only file has the state then: tasks are stored elsewhere in reliance on it.
     """
     with translated():
         return bool(Scripts(redis, confirm_writes=confirm_writes).call_answered("partition_set", state))

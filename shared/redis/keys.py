@@ -149,7 +149,7 @@ class Keys:
     FORMAT = _Key("firmq:format")
     """string, owner: every new connection, partition_set; permanent. The schema version (schema_version.py).
 
-    Behind it is whether the partition is draining, or when it was activated.
+    It is followed by `draining` in a partition that takes no new tasks.
     """
 
     PARTITION = _Key("firmq:partition")

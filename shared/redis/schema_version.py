@@ -2,8 +2,8 @@
 
 The number is kept in Redis. Every new connection checks it, and every script does in the step that changes data
 (`_prelude.lua`): a component that does not know the format refuses to work. shared/README.md describes when the number
-has to be raised, and when it must not be. The number is followed by whether the partition is draining (`6 draining`),
-or by when it was activated (`6 since TIME`): every script reads this key anyway.
+has to be raised, and when it must not be. In a draining partition, the number is followed by that (`6 draining`): every
+script reads this key anyway.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ idempotent.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,14 +41,10 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[ScriptCall, Reply, T]
 """Script calls of which each may depend on the reply to the one before it, and their outcome."""
 
-NO_PLACE = {
-    "draining": "this partition is draining and stores no new tasks, and no other one takes this task: "
-    "activate it with `firmq partitions activate`, or add another",
-    "look": "this partition was activated, and another one may hold the key of this task: use a current version of the "
-    "client, or wait until each part has the new REDIS_PARTITIONS",
-    "elsewhere": "the key of this task is being moved to another partition: try again in some seconds",
-}
-"""Why a partition does not store a task, by the first word of a refusal (`demand_place` in Lua)."""
+NO_PLACE = (
+    "this partition is draining and stores no new tasks, and no other one takes this task: activate it with "
+    "`firmq partitions activate`, or add another"
+)
 COPY_WITHIN_MS = 500
 """How long a submission waits for replicas; shorter than the time-out of the gateway's client."""
 
@@ -65,13 +60,8 @@ def _translated(error: Exception) -> Exception:
     if str(error).startswith("FORMAT"):
         return IncompatibleSchema(str(error).removeprefix("FORMAT "))
     if str(error).startswith("PLACEMENT"):
-        return _not_placed(str(error))
+        return NotPlaced(NO_PLACE)
     return StepRefused() if str(error).startswith("OUTLIVED") else error
-
-
-def _not_placed(said: str) -> NotPlaced:
-    wrong, kind, name = json.loads(said[said.index("[") : said.rindex("]") + 1])
-    return NotPlaced(NO_PLACE[wrong], wrong=wrong, kind=kind, name=name)
 
 
 class Scripts:

@@ -13,7 +13,6 @@ from firmq.shared.redis.errors import translation
 from firmq.shared.stores.queues import CHUNK
 from firmq.shared.submission.answers import Accepted
 from firmq.shared.submission.direct import Draft, Submission
-from firmq.shared.submission.name_search import NameSearch
 from firmq.shared.submission.placement import Submissions
 from firmq.shared.submission.problems import Problem
 from firmq.shared.submission.refusals import Refusal
@@ -36,11 +35,11 @@ class NewSubmission:
     ) -> None:
         self.submissions = submissions
         self.given = (task_type, data, key, options)
-        tied = submissions.tied(task_type, key, options)
-        self.is_free = tied is None
-        self.submission = tied or submissions.free()
+        order = submissions.order(task_type, key, options)
+        self.is_free = not order
+        self.submission = order[0] if order else submissions.free()
         self.drafted: Draft
-        self._search: NameSearch | None = None
+        self._others = iter(order[1:])
         self._refused: list[Submission] = []
 
     @classmethod
@@ -61,13 +60,10 @@ class NewSubmission:
                 raise refusal
             self.submissions.avoid(self.submission)
             self.submission = self.submissions.free(but=self._refused)
+        elif (following := next(self._others, None)) is None:
+            raise refusal
         else:
-            task_type, _, key, options = self.given
-            self._search = self._search or self.submissions.search(task_type, key, options)
-            if self._search is None:
-                raise refusal
-            self._search.after(refusal)
-            self.submission = self.submissions.by_number[self._search.number]
+            self.submission = following
         self.draft()
 
     def after(self, error: Exception) -> None:
@@ -98,7 +94,8 @@ def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> l
     for at, task in enumerate(tasks):
         submission = free
         if isinstance(task, Mapping):
-            submission = submissions.tied(str(task.get("type")), None, task) or free
+            order = submissions.order(str(task.get("type")), None, task)
+            submission = order[0] if order else free
         group = groups.setdefault(id(submission), Group(submission, [], []))
         group.places.append(at)
         group.drafts.append(_draft(submission, task))

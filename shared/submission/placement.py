@@ -19,7 +19,6 @@ from firmq.shared.domain.task import TASK_ID
 from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission.bodies import MOST_PARENTS
 from firmq.shared.submission.direct import Submission
-from firmq.shared.submission.name_search import NameSearch
 
 AVOIDED, LONGEST_AVOIDED = 1.0, 8.0
 """Seconds for which a partition that did not answer gets nothing that may go elsewhere; twice as long each time."""
@@ -71,21 +70,17 @@ class Submissions:
         for each in self.by_number.values():
             each.close()
 
-    def search(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> NameSearch | None:
-        """Returns where to look for the partition of a task with a name; None for one without."""
-        name = name_of({**options, "type": task_type}, key)
-        if name is None:
-            return None
-        return NameSearch(name, {number: each.scripts for number, each in self.by_number.items()})
+    def order(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> list[Submission]:
+        """Returns where to try to store a task, the best first; nothing where nothing ties it to a partition.
 
-    def tied(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> Submission | None:
-        """Returns the partition of a task, if something ties it to one."""
+        A draining partition is among them: it answers for the names that it holds, and refuses all others.
+        """
         if len(self.by_number) == 1:
-            return next(iter(self.by_number.values()))
+            return list(self.by_number.values())
         if name := name_of({**options, "type": task_type}, key):
-            return self.by_number[preferred(name, self.by_number)[0]]
+            return [self.by_number[number] for number in preferred(name, self.by_number)]
         parent = next(parents_in([options]), None)
-        return self.of(parent) if parent else None
+        return [self.of(parent)] if parent else []
 
     def free(self, but: Collection[Submission] = ()) -> Submission:
         """Returns a partition for a task that nothing ties: one that has answered, if there is one."""

@@ -147,8 +147,7 @@ NO_PLACE = Kind(
     "no-partition",
     503,
     "No partition",
-    "No partition may store this task now: those that could are draining, or its key is being moved. "
-    "`firmq partitions` lists them.",
+    "No partition may store this task now: those that could are draining. `firmq partitions` lists them.",
 )
 NO_TYPES = Kind(
     "no-task-types", 503, "No task types", "No worker has registered its task types yet: start one, then try again."
@@ -213,8 +212,7 @@ def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
 
 def unavailable(error: StoreUnavailable | PayloadUnavailable | NotPlaced) -> Refusal:
     """Returns the refusal for what may be accepted later."""
-    about = {"placement": error.about} if isinstance(error, NotPlaced) else {}
-    return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)}, **about)
+    return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)})
 
 
 def refusal_of(error: Exception) -> Refusal | None:

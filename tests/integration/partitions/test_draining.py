@@ -1,11 +1,9 @@
-"""Partitions that are drained, removed, added and activated while tasks are submitted: each name has one holder."""
+"""Partitions that are drained and activated while tasks are submitted: each name has one holder until an activation."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import threading
-from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +13,6 @@ from redis import Redis
 from werkzeug.test import Client
 
 from firmq import AsyncQueue, Queue, new_task
-from firmq.gateway.app import create_router
 from firmq.shared.cli.output import Output
 from firmq.shared.cli.partitions import _Command, set_state
 from firmq.shared.config.settings import Settings
@@ -24,16 +21,13 @@ from firmq.shared.domain.lock import NO_LOCK
 from firmq.shared.domain.partition import partition_of_id, preferred
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import NewTask, new_task_id
-from firmq.shared.errors import NotPlaced, StoreUnavailable
-from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.client import connect
 from firmq.shared.redis.schema_version import FORMAT
 from firmq.shared.redis.scripts import Scripts
-from firmq.shared.stores.idempotency import Request
 from firmq.shared.stores.presence import Presence
 from firmq.shared.stores.queues import Queues, submit_arguments
 from firmq.shared.stores.schedules import Fired, ScheduleStore
 from firmq.shared.stores.tasks import Records
-from firmq.shared.submission.name_search import LONGEST_ROUND, MOST_TRIES, NameSearch, name_look
 from firmq.shared.submission.problems import Problem
 from tests.integration.partitions.conftest import Routed
 from tests.support.clock import FakeClock
@@ -41,9 +35,6 @@ from tests.support.store import WEIGHTS, Store
 
 BODY = {"type": "process", "data": 1}
 
-
-TURNS = 40
-"""How often a partition is drained or activated in the test of all of this at the same time."""
 
 
 def place(task_id: str) -> int:
@@ -89,20 +80,8 @@ def unreachable() -> Redis:
     return connect("redis://127.0.0.1:1/0", timeout=0.1, retries=0)
 
 
-def away(*_: Any) -> Any:
-    raise StoreUnavailable
-
-
-def refused(wrong: str, kind: str = "", name: str = "") -> NotPlaced:
-    return NotPlaced(wrong=wrong, kind=kind, name=name)
-
-
 def queue_of(routed: Routed) -> Queue:
     return Queue(**routed.settings.model_dump(include={"redis_url", "redis_partitions"}), patience=0.5)
-
-
-def scripts_now(routed: Routed) -> int:
-    return routed.scripts[0].now_us()
 
 
 def tasks(routed: Routed) -> list[int]:
@@ -266,7 +245,6 @@ def test_a_task_with_limits_does_not_go_there_either(routed: Routed) -> None:
     key = idempotency_key_at(1)
     _, first = submit_over_http(routed, fair_key="a", idempotency_key=key)
     assert place(first) != 1
-    set_states(routed, 1, "active")
     assert submit_over_http(routed, fair_key="a", idempotency_key=key) == (202, first)
 
 
@@ -290,17 +268,11 @@ def test_schedules_and_running_tasks_of_a_draining_partition_go_on(routed: Route
     assert redis.zcard(scripts.keys.TASKS) == 3
 
 
-def test_a_pass_does_not_replace_the_note_of_another_search(routed: Routed) -> None:
-    for kind in ("unique", "key"):
-        assert name_look(routed.scripts[1], kind, "a", ">") == ""
-        assert name_look(routed.scripts[1], kind, "a", "<") == "elsewhere"
-
-
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_states_and_notes_are_confirmed_where_writes_are(
+def test_states_are_confirmed_where_writes_are(
     routed: Routed, monkeypatch: pytest.MonkeyPatch, confirmed: bool
 ) -> None:
-    """A kill -9 of Redis must not undo that a partition is draining: names are stored elsewhere in reliance on that."""
+    """A kill -9 of Redis must not undo that a partition is draining: tasks are stored elsewhere in reliance on that."""
     called, call = set[str](), Scripts.call
 
     def noting(scripts: Scripts, name: str, *arguments: Any) -> Any:
@@ -309,15 +281,9 @@ def test_states_and_notes_are_confirmed_where_writes_are(
 
     monkeypatch.setattr(Scripts, "call", noting)
     settings = Settings.model_validate({**routed.settings.model_dump(), "confirm_writes": confirmed})
-    http = Client(create_router(settings))
     command = _Command(settings, Output(io.StringIO(), as_json=False))
     assert command.run("drain", 1, False) == command.run("activate", 1, False) == 0
-    assert http.post("/tasks", json={**BODY, "unique_key": key_at_home(1)}).status_code == 202
-    suffix = "+" if confirmed else ""
-    assert {each for each in called if each.startswith(("partition_set", "name_look"))} == {
-        f"partition_set{suffix}",
-        f"name_look{suffix}",
-    }
+    assert called == {"partition_set+" if confirmed else "partition_set"}
 
 
 # --- names ---
@@ -365,39 +331,8 @@ def test_a_unique_key_held_in_a_draining_partition_stays_there(routed: Routed, w
     assert way(routed, unique_key=key) == (409, second)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_after_the_activation_a_unique_key_is_found_where_it_is_held(routed: Routed, way: Way) -> None:
-    key = key_at_home(1, 2)
-    set_states(routed, 1, "draining")
-    look(routed)
-    _, first = way(routed, unique_key=key)
-    assert place(first) == 2
-    set_states(routed, 1, "active")
-    for _ in range(2):
-        assert way(routed, unique_key=key) == (409, first)
-        look(routed)
-    routed.http.delete(f"/tasks/{first}")
-    status, second = way(routed, unique_key=key)
-    assert (status, place(second)) == (202, 1)
-    assert way(routed, unique_key=key) == (409, second)
-    set_states(routed, 1, "draining")
-    assert way(routed, unique_key=key) == (409, second)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_two_added_partitions_do_not_hide_the_holder(routed: Routed, way: Way) -> None:
-    key = key_at_home(1, 2, 0)
-    for number in (1, 2):
-        set_states(routed, number, "draining")
-    _, first = way(routed, unique_key=key)
-    assert place(first) == 0
-    for number in (1, 2):
-        set_states(routed, number, "active")
-        assert way(routed, unique_key=key) == (409, first)
-
-
 @pytest.mark.parametrize("way", WAYS[:2])
-def test_an_idempotency_key_is_recognized_through_draining_and_activation(routed: Routed, way: Way) -> None:
+def test_an_idempotency_key_is_recognized_while_a_partition_is_drained(routed: Routed, way: Way) -> None:
     key = idempotency_key_at(1)
     _, first = way(routed, idempotency_key=key)
     set_states(routed, 1, "draining")
@@ -405,8 +340,8 @@ def test_an_idempotency_key_is_recognized_through_draining_and_activation(routed
     other = next(each for each in map(str, range(1000, 2000)) if preferred(f"key {each}", range(3))[0] == 1)
     _, elsewhere = way(routed, idempotency_key=other)
     assert place(elsewhere) != 1
-    set_states(routed, 1, "active")
     assert way(routed, idempotency_key=other) == (202, elsewhere)
+    set_states(routed, 1, "active")
     assert way(routed, idempotency_key=key) == (202, first)
 
 
@@ -415,7 +350,6 @@ def test_a_batch_with_a_key_is_recognized_too(routed: Routed) -> None:
     set_states(routed, 1, "draining")
     batch = routed.post("/tasks/batch", {"tasks": [BODY]}, Idempotency_Key=key).json["batch_id"]
     assert place(batch) != 1
-    set_states(routed, 1, "active")
     again = routed.post("/tasks/batch", {"tasks": [BODY]}, Idempotency_Key=key)
     assert (again.json["batch_id"], again.headers["Idempotency-Replayed"]) == (batch, "true")
     assert sum(tasks(routed)) == 1
@@ -425,55 +359,8 @@ def test_both_names_of_a_task_are_found(routed: Routed) -> None:
     key = key_at_home(1, 2)
     set_states(routed, 1, "draining")
     first = submit_over_http(routed, unique_key=key)[1]
-    set_states(routed, 1, "active")
     for _ in range(2):
         assert submit_over_http(routed, unique_key=key, idempotency_key="new") == (409, first)
-    set_states(routed, 1, "draining")
-    assert submit_over_http(routed, unique_key=key, idempotency_key="new") == (409, first)
-
-
-def test_a_late_process_cannot_store_a_name_that_has_moved(routed: Routed) -> None:
-    key = key_at_home(1, 2)
-    set_states(routed, 1, "draining")
-    set_states(routed, 1, "active")
-    first = submit_over_http(routed, unique_key=key)[1]
-    assert place(first) == 1
-    with queue_of(routed) as late:
-        late.submissions.by_number = {number: late.submissions.by_number[number] for number in (0, 2)}
-        with pytest.raises(Problem, match="being moved"):
-            late.submit("process", 1, unique_key=key)
-    assert tasks(routed) == [0, 1, 0]
-
-
-def test_after_a_week_an_idempotency_key_is_no_longer_looked_for(routed: Routed) -> None:
-    key = idempotency_key_at(1)
-    digest = Request.of("", key, "/tasks", b"").digest
-    for since, noted in ((1, 0), (scripts_now(routed), 2)):
-        for each in routed.scripts.values():
-            each.redis.delete(each.keys.idempotency(digest))
-            each.redis.set(each.keys.FORMAT, f"{FORMAT} since {since}")
-        assert place(submit_over_http(routed, idempotency_key=key)[1]) == 1
-        found = [each.redis.exists(each.keys.idempotency(digest)) for each in routed.scripts.values()]
-        assert (found[1], found[0] + found[2]) == (1, noted)
-
-
-def test_after_the_activation_the_unique_key_of_a_row_is_looked_for(routed: Routed) -> None:
-    key, free = key_at_home(1, 2), key_at_home(1, 0)
-    set_states(routed, 1, "draining")
-    _, first = submit_over_http(routed, unique_key=key)
-    set_states(routed, 1, "active")
-    rows = [{"task_id": row_at(0), **BODY, "unique_key": each} for each in (key, free)]
-    plain = [{"task_id": row_at(home), **BODY} for home in range(3)]
-    for _ in range(2):
-        status, [held, *others] = send_rows(routed, *rows, *plain)
-        assert (status, held["problem"]["status"], held["problem"]["existing_task"]) == (207, 409, first)
-        assert [each.get("task_id") for each in others] == [each["task_id"] for each in (rows[1], *plain)]
-        look(routed)
-    assert submit_over_http(routed, unique_key=free) == (409, rows[1]["task_id"])
-    assert tasks(routed) == [1, 2, 2]
-    routed.http.delete(f"/tasks/{first}")
-    assert send_rows(routed, *rows, *plain)[0] == 202
-    assert tasks(routed) == [1, 3, 2]
 
 
 def test_the_unique_key_of_a_row_is_unique_over_all_partitions(routed: Routed) -> None:
@@ -495,76 +382,9 @@ def test_a_row_with_a_unique_key_that_was_stored_elsewhere_stays_there(routed: R
     assert there.status_code == 202
     assert send_rows(routed, row)[0] == 202
     set_states(routed, 0, "draining")
-    set_states(routed, 1, "draining")
-    set_states(routed, 1, "active")
     other = {"task_id": row_at(0), **BODY, "unique_key": key_at_home(1, 2)}
     assert send_rows(routed, row, other)[0] == 202
     assert tasks(routed) == [1, 1, 0]
-
-
-def test_a_row_that_no_partition_takes_stops_no_other(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in routed.scripts.values():
-        name_look(each, "unique", "process:moved", ">")
-    set_states(routed, 1, "draining")
-    set_states(routed, 1, "active")
-    monkeypatch.setattr(routed.router.members.all[2], "scripts", Scripts(unreachable()))
-    keys: tuple[dict[str, str], ...] = ({"unique_key": "moved"}, {"unique_key": key_at_home(1, 2)}, {})
-    rows = [{"task_id": row_at(0), **BODY, **key} for key in keys]
-    status, items = send_rows(routed, *rows)
-    assert status == 207
-    assert [each.get("problem", {}).get("type") for each in items] == [
-        "/problems/no-partition",
-        "/problems/store-unavailable",
-        None,
-    ]
-    assert (items[1]["problem"]["unchanged"], sum(tasks(routed))) == (True, 1)
-
-
-def test_a_partition_that_is_away_during_a_search_is_said_to_be_so(routed: Routed) -> None:
-    set_states(routed, 1, "draining")
-    set_states(routed, 1, "active")
-    routed.router.members.all[2].scripts = Scripts(unreachable())
-    answer = routed.post("/tasks", {**BODY, "unique_key": key_at_home(1, 2)})
-    assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
-    assert answer.json["unchanged"] is True
-    assert sum(tasks(routed)) == 0
-
-
-def test_a_slow_process_looks_again_before_its_notes_end(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes, time = list[str](), [0.0]
-
-    def noting(scripts: Scripts, kind: str, name: str, note: str) -> str:
-        notes.append(note)
-        time[0] += 16 if len(notes) == 1 else 1
-        return name_look(scripts, kind, name, note)
-
-    monkeypatch.setattr("firmq.shared.submission.name_search.name_look", noting)
-    search = NameSearch(f"unique process {key_at_home(1, 2)}", routed.scripts, clock=lambda: time[0])
-    search.after(refused("look", "unique", "process:a"))
-    assert notes == [">", ">", "<"]
-    left = [each.redis.pttl(each.keys.unique_for("process:a")) for each in routed.scripts.values()]
-    assert left[2] > (LONGEST_ROUND + 5) * 1000 > 5000 >= left[1] > 0
-
-
-def test_a_process_that_is_always_slow_gives_up(routed: Routed) -> None:
-    clock = iter(range(0, 10_000, 16))
-    search = NameSearch("a", routed.scripts, clock=lambda: next(clock))
-    search.after(refused("look", "unique", "process:a"))
-    with pytest.raises(NotPlaced):
-        search.after(refused("look", "unique", "process:a"))
-
-
-def test_a_search_passes_any_number_of_draining_partitions() -> None:
-    search = NameSearch("a", dict.fromkeys(range(48)))  # type: ignore[arg-type]  # none is called
-    for number in search.order[1:]:
-        search.after(refused("draining"))
-        assert search.number == number
-    with pytest.raises(NotPlaced):
-        search.after(refused("draining"))
-    for _ in range(MOST_TRIES):
-        search.after(refused("elsewhere"))
-    with pytest.raises(NotPlaced):
-        search.after(refused("elsewhere"))
 
 
 def test_asyncio_follows_the_same_rules(routed: Routed) -> None:
@@ -579,55 +399,11 @@ def test_asyncio_follows_the_same_rules(routed: Routed) -> None:
             free = await asyncio.gather(*(queue.submit("process", number) for number in range(20)))
             many = await queue.submit_many(new_task("process", number) for number in range(20))
             assert {place(each.task_id) for each in (*free, *many)} <= {0, 2}  # type: ignore[union-attr]
-            set_states(routed, 1, "active")
             with pytest.raises(Problem) as refused:
                 await queue.submit("process", 1, unique_key=key)
             assert refused.value.document["existing_task"] == held.task_id
 
     asyncio.run(submit())
-
-
-def holders(routed: Routed) -> list[str]:
-    """The waiting tasks with a unique key, of which no two with the same key were there at the same time."""
-
-    def waiting() -> set[tuple[str, str]]:
-        found = [pair for each in routed.scripts.values() for pair in each.redis.hgetall(each.keys.UNIQUE).items()]
-        return {(text(key), text(task_id)) for key, task_id in found}
-
-    found = waiting() & waiting()
-    assert len(found) == len({key for key, _ in found}), found
-    return [task_id for _, task_id in found]
-
-
-def change_states(routed: Routed, turn: int) -> None:
-    set_states(routed, turn // 2 % 3, "active" if turn % 2 else "draining")
-    if turn % 4 == 0:
-        look(routed)
-    for _ in range(3):
-        for task_id in holders(routed):
-            routed.http.delete(f"/tasks/{task_id}")
-
-
-def test_one_holder_while_partitions_are_drained_and_activated(routed: Routed) -> None:
-    keys = [key_at_home(1), key_at_home(0), key_at_home(2, 1)]
-    stop, statuses = threading.Event(), Counter[int]()
-
-    def submit(way: Way) -> None:
-        while not stop.is_set():
-            for key in keys:
-                statuses[way(routed, unique_key=key, on_conflict="existing")[0]] += 1
-
-    threads = [threading.Thread(target=submit, args=(way,)) for way in WAYS[:2] for _ in range(2)]
-    for each in threads:
-        each.start()
-    try:
-        for turn in range(TURNS):
-            change_states(routed, turn)
-    finally:
-        stop.set()
-        for each in threads:
-            each.join()
-    assert statuses[200] + statuses[202] > TURNS, statuses
 
 
 def test_an_old_server_without_a_state_is_active(routed: Routed) -> None:

@@ -46,7 +46,7 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "children_start", "name_look", "personal_key_add", "request_begin",
+    "batch_extend", "batch_open", "children_start", "personal_key_add", "request_begin",
     "rq_adopt", "rq_entry",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
     "submit_one_once",

@@ -719,7 +719,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "lock_force": ("timeout", "", "who", "reason", 1000),
     "lock_read": ("timeout",),
     "lock_release": ("timeout", "token"),
-    "name_look": ("unique", "noop:a", ">"),
     "partition_set": ("draining",),
     "pause": ("type:noop", ""),
     "personal_key_add": ("id", "{}", "local:a", 10, 1000),

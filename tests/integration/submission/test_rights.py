@@ -16,7 +16,7 @@ from tests.support import one_slot
 from tests.support.keys import keys
 from tests.support.least_privilege import SUBMITTER, rules
 
-SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "name_look", "cancel", "types_read", "audit")
+SCRIPTS = ("submit", "submit_one", "submit_once", "submit_one_once", "cancel", "types_read", "audit")
 RULES = rules("redis-acl-submit.conf")
 PATTERNS = [rule.rpartition("~")[2].rstrip(")") for rule in RULES if "~" in rule]
 FOREIGN = f"{one_slot.PREFIX}another:key"

@@ -537,7 +537,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a format that nobody looks at",
         FORMATS,
         "shared/redis/lua/common/_prelude.lua",
-        "if placement ~= FORMAT and string.match(placement, '^(%d+) ') ~= FORMAT then\n",
+        "if stored_format ~= FORMAT and not is_draining then\n",
         "if false then\n",
         _tests("integration/redis/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
     ),

@@ -3,15 +3,15 @@
 -- production no client's clock decides anything; tests pass the instant instead of waiting.
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
--- A step of one version must not touch data of another; no number means that nothing was written yet. Behind the number
--- is what the partition takes (see `demand_place`): nothing for everything, `draining`, or `since` and when it was activated.
+-- A step of one version must not touch data of another; no number means that nothing was written yet. The number is
+-- followed by `draining` in a partition that takes no new tasks.
 local FORMAT = '6'
-local placement = redis.call('GET', keys.FORMAT) or FORMAT
-if placement ~= FORMAT and string.match(placement, '^(%d+) ') ~= FORMAT then
-  return redis.error_reply('FORMAT the data in Redis is of format ' .. placement .. ' and this version writes ' ..
+local stored_format = redis.call('GET', keys.FORMAT) or FORMAT
+local is_draining = stored_format == FORMAT .. ' draining'
+if stored_format ~= FORMAT and not is_draining then
+  return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
     FORMAT .. ': another version has taken over')
 end
-local is_draining = placement == FORMAT .. ' draining'
 
 local function read_clock(given)
   if given ~= '' then return tonumber(given) end
@@ -263,12 +263,7 @@ local ENDED = {completed = true, failed = true, cancelled = true, expired = true
 -- first two are a hash of keys to ids, freed in the step that starts or ends the task; an entry counts only if the
 -- record agrees. The third is a key of Redis' own, which expires.
 
--- What `name_look.lua` notes about a name that no task holds, for seconds: its next holder is stored in another partition;
--- or in this one, as no other has it.
-local NOTE = {there = '>', here = '<'}
-
--- Returns the holder of a unique key, and the state of that task ("" when its record is removed); for a free one what is
--- noted about it, as a third.
+-- Returns the holder of a unique key, and the state of that task ("" when its record is removed).
 local function unique_holder(key)
   local id = redis.call('HGET', keys.UNIQUE, key)
   if id then
@@ -276,23 +271,13 @@ local function unique_holder(key)
     if t and t.state and t.unique == key and not ENDED[t.state] then return id, t.state end
   end
   id = redis.call('GET', keys.unique_for(key))
-  if id == NOTE.there or id == NOTE.here then return nil, nil, id end
   local t = id and record(id, 'state')
   return id, t and t.state or ''
 end
 
--- Raises PLACEMENT when this partition may not store a new task, or not under this name, of its "unique" or Idempotency
--- "key". `keep` is how long (in milliseconds) the name is known after its task has ended, if that is bounded.
---   "draining": it stores nothing that can be stored elsewhere.
---   "look": it was activated, and another partition may hold the name; this is to be looked up first (`name_look.lua`).
---   "elsewhere": the next holder is stored in another partition, which has been decided in the last seconds.
-local function demand_place(kind, name, note, keep)
-  local since = tonumber(string.match(placement, ' since (%d+)$'))
-  local wrong = note == NOTE.there and 'elsewhere' or is_draining and 'draining'
-  if not wrong and since and name ~= '' and note ~= NOTE.here and not (keep and now > since + math.max(keep, 604800000) * 1000) then
-    wrong = 'look'
-  end
-  if wrong then error({err = 'PLACEMENT ' .. cjson.encode({wrong, kind, name})}) end
+-- Raises PLACEMENT in a draining partition, which stores nothing that can be stored elsewhere.
+local function demand_active()
+  if is_draining then error({err = 'PLACEMENT'}) end
 end
 
 local function hold_unique(id, key, until_)

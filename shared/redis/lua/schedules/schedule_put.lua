@@ -17,7 +17,7 @@ if expected and not same then
   local found = v.revision or redis.call('ZSCORE', keys.SCHEDULES, name) and '?' or ''
   if found ~= expected then return {'other', v.spec or ''} end
 end
-if not v.revision and source == 'api' and is_draining then demand_place('', '') end -- before the entry is removed
+if not v.revision and source == 'api' then demand_active() end -- before the entry is removed
 if entry then redis.call('ZREM', keys.RQ_SCHEDULER_ENTRIES, entry) end
 if expected and same then return {'unchanged', spec} end
 local happened = 'unchanged'

@@ -9,12 +9,12 @@
 --   request that had selected something brings that as a third.
 --   Called again by the same caller, its life is extended.
 local key, who = keys.idempotency(ARGV[2]), ARGV[4]
-local v = hash(key, 'fingerprint', 'answer', 'who', 'until', 'seed', 'selected', 'note')
+local v = hash(key, 'fingerprint', 'answer', 'who', 'until', 'seed', 'selected')
 if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', ''} end
 if v.answer then return {'again', v.answer} end
 local alive = (number_of(v['until']) or 0) > now
 if alive and v.who ~= who then return {'busy', num(math.ceil((tonumber(v['until']) - now) / 1000000))} end
-if not v.fingerprint and ARGV[9] ~= '1' then demand_place('key', ARGV[2], v.note, tonumber(ARGV[6])) end
+if not v.fingerprint and ARGV[9] ~= '1' then demand_active() end
 local seed = v.seed or ARGV[7]
 redis.call('HSET', key, 'fingerprint', ARGV[3], 'who', who, 'until', num(now + tonumber(ARGV[5])), 'seed', seed)
 redis.call('PEXPIRE', key, ARGV[6])

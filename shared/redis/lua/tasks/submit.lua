@@ -280,10 +280,10 @@ local function replace(holder, id, terms, relations)
 end
 
 local function store_unique(at, id, queue, terms, relations)
-  local holder, state, note = unique_holder(terms.unique)
+  local holder, state = unique_holder(terms.unique)
   local no = holder and refused(terms, holder, state)
   if no then return no end
-  if not (holder or stays or is_tied(relations)) then demand_place('unique', terms.unique, note) end
+  if not (holder or stays or is_tied(relations)) then demand_active() end
   local fits = has_room(queue)
   if holder and state == 'pending' and redis.call('HGET', keys.rq_job(holder), 'origin') == queue then
     -- It takes the place of the replaced task.
@@ -307,7 +307,7 @@ local function take(at)
   if not is_registered(queue) then return 'many' end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, relations) end
-  if is_draining and not (stays or is_tied(relations)) then demand_place('', '') end
+  if not (stays or is_tied(relations)) then demand_active() end
   if not has_room(queue) then return 'full' end
   return store_at(at, relations, terms)
 end

@@ -7,7 +7,7 @@
 -- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or answer of submit.lua};
 --   "again" with the first answer. A refusal is not stored: the request may be fixed and repeated with its key.
 local key = keys.idempotency(ARGV[2])
-local v = hash(key, 'fingerprint', 'task', 'answer', 'note')
+local v = hash(key, 'fingerprint', 'task', 'answer')
 if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', '', ''} end
 if v.fingerprint and not v.answer then return {'busy', '', ''} end
 -- Its own task under the key is the same command, sent again by the client after a lost answer.
@@ -17,8 +17,8 @@ end
 -- One whose unique key another task holds here belongs here too.
 local unique = ARGV[14] ~= '' and cjson.decode(ARGV[14]).unique
 local stays = is_tied(relations_of(ARGV[13]))
-if not stays and unique and (is_draining or v.note == NOTE.there) then stays = unique_holder(unique) end
-if not stays then demand_place('key', ARGV[2], v.note, tonumber(ARGV[4])) end
+if not stays and unique and is_draining then stays = unique_holder(unique) end
+if not stays then demand_active() end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 local existing = type(said) == 'table' and said[1] == 'existing'
 if existing or (type(said) == 'string' and said ~= 'full' and said ~= 'many' and string.sub(said, 1, 8) ~= 'missing ') then

@@ -5,13 +5,13 @@
 --   submit_one.lua takes.
 -- Returns what `submit_once.lua` does; nothing where that script has to store it.
 local key = keys.idempotency(ARGV[2])
-local v = hash(key, 'fingerprint', 'task', 'answer', 'note')
+local v = hash(key, 'fingerprint', 'task', 'answer')
 if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', '', ''} end
 if v.fingerprint and not v.answer then return {'busy', '', ''} end
 if v.fingerprint and v.task then
   return {v.task == ARGV[6] and 'stored' or 'again', v.task, stored_answer(v.task, v.answer)}
 end
-demand_place('key', ARGV[2], v.note, tonumber(ARGV[4]))
+demand_active()
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
 if said ~= 'full' and said ~= 'many' then
