@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
-from firmq.gateway.http.parts import AUDITED, PART
+from firmq.gateway.http.parts import PART
 from firmq.shared.domain import strict_json
 from firmq.shared.redis.connections import note_what_is_sent
 from firmq.shared.stores.api_keys import Scope
@@ -203,7 +203,7 @@ class _View:
         note_what_is_sent()
         with self.guards.circuit_breaker.guarding() if self.about.store else nullcontext():
             reply = self.function(**arguments)
-            if self.about.act is not None and request.environ.get(AUDITED, not request.environ.get(PART)):
+            if self.about.act is not None and not request.environ.get(PART):
                 _record(self.guards.audit, self.about.act, arguments, reply)
             return _respond(reply)
 

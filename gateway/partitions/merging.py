@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from firmq.shared.domain.merged_pages import Part, merge_pages, order
-from firmq.shared.domain.partition import sibling
 
 Document: TypeAlias = dict[str, Any]
 Parts: TypeAlias = Mapping[int, Document]
@@ -187,63 +186,8 @@ def health_detail(parts: Parts) -> Document:
     return {**first(parts), "status": worst, "checks": checks}
 
 
-def preview(parts: Parts, limit: int | None) -> Document:
-    """Returns how many tasks of all partitions an action would process."""
-    count = sum(each["count"] for each in parts.values())
-    return {
-        "count": min(count, limit or count),
-        "exact": all(each["exact"] for each in parts.values()),
-        **{name: [one for each in parts.values() for one in each[name]][:20] for name in ("sample", "changes")},
-        **{name: sum(each[name] for each in parts.values()) for name in ("checked", "unfit")},
-    }
-
-
-_STATES = ("running", "paused", "aborted", "finished")
-"""Those of a bulk action, in the order in which one partition decides for all."""
-
-
-def bulk_action(parts: Parts) -> Document:
-    """Returns one bulk action out of its parts in several partitions."""
-    every = list(parts.values())
-    ends = [each["ended_at"] for each in every]
-    return {
-        **first(parts),
-        **{
-            name: sum(each[name] for each in every) for name in ("rate", "total", "done", "skipped", "unfit", "waiting")
-        },
-        **{name: _summed(each[name] for each in every) for name in ("outcomes", "waiting_for")},
-        "status": min((each["status"] for each in every), key=_STATES.index),
-        "canary": sum(each["canary"] or 0 for each in every) or None,
-        "stopped_because": "; ".join(_united([each["stopped_because"]] for each in every if each["stopped_because"]))
-        or None,
-        "exact": all(each["exact"] for each in every),
-        "replays": _replays(replay for each in every for replay in each["replays"]),
-        "created_at": _earliest(each["created_at"] for each in every),
-        "ended_at": _latest(ends) if all(ends) else None,
-    }
-
-
-def _replays(parts: Iterable[Document]) -> list[Document]:
-    causes: dict[str, list[Document]] = {}
-    for each in parts:
-        causes.setdefault(each["cause"], []).append(each)
-    found = [
-        {
-            "cause": cause,
-            "retried": sum(each["retried"] for each in some),
-            "outcomes": _summed(each["outcomes"] for each in some),
-            "waiting": sum(each["waiting"] for each in some),
-        }
-        for cause, some in causes.items()
-    ]
-    return sorted(found, key=lambda each: -each["retried"])
-
-
 def bulk_actions(parts: Parts) -> Document:
-    """Returns the bulk actions of all partitions, each once, the newest first."""
-    same: dict[str, dict[int, Document]] = {}
-    for number, found in parts.items():
-        for item in found["items"]:
-            same.setdefault(sibling(item["action_id"], ""), {})[number] = item
-    items = sorted(map(bulk_action, same.values()), key=lambda item: str(item["created_at"]), reverse=True)
+    """Returns the bulk actions of all partitions, the newest first."""
+    every = [item for found in parts.values() for item in found["items"]]
+    items = sorted(every, key=lambda item: str(item["created_at"]), reverse=True)
     return _with_unreadable({**first(parts), "items": items}, parts)

@@ -69,10 +69,13 @@ class Placement:
 
     def _of_source(self, source: Mapping[str, Any]) -> Member:
         batch = source.get("batch_id") or source.get("batch")
-        if not isinstance(batch, str):
-            text = "needs `batch_id`: a batch is in one partition, and a filter finds tasks in all of them"
+        if isinstance(batch, str):
+            return self.locate([batch])[batch]
+        number = source.get("partition")
+        if type(number) is not int or number not in self.members:
+            text = f"needs `batch_id`, or a `partition` out of {', '.join(map(str, self.members))}"
             raise refusals.invalid([refusals.field_error(("from",), text)])
-        return self.locate([batch])[batch]
+        return self.members[number]
 
 
 def _field(body: Any, name: str) -> Any:

@@ -143,6 +143,13 @@ class Router:
                 member.answers = False
         return None
 
+    def named_partition(self, number: object, field: tuple[str, ...]) -> Member:
+        """Returns the partition that a field of a body names. Raises Refusal (422)."""
+        if type(number) is not int or number not in self.members.all:
+            text = f"must name one of the partitions {', '.join(map(str, self.members.all))}"
+            raise refusals.invalid([refusals.field_error(field, text)])
+        return self.members.all[number]
+
     def body(self, call: Call) -> bytes:
         """Returns the body of a request."""
         return call.body(self.config["MAX_CONTENT_LENGTH"])
@@ -471,11 +478,8 @@ ROUTES = (
     _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
     _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
     _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
-    _route("GET", rf"/bulk-actions/{_ID}", bulk.show),
-    _route("POST", rf"/bulk-actions/{_ID}/undo", bulk.undo),
-    _route("POST", rf"/bulk-actions/{_ID}/(pause|resume|abort)", bulk.change),
-    _route("POST", "/bulk-actions/preview", bulk.preview),
-    _route("POST", "/bulk-actions", bulk.begin),
+    _route("GET POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
+    _route("POST", "/bulk-actions(/preview)?", bulk.begin),
     _route("GET", "/bulk-actions", merged(merging.bulk_actions)),
     _route("GET", "/queues", merged(merging.by("name"))),
     _route("POST", rf"/queues/{_NAME}/empty", bulk.empty),

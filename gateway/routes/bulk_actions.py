@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from flask import request
-
 from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import actor, demand_scope
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import BULK_PART, BulkPart
 from firmq.gateway.routes.queue_names import demand_queue
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.stores.api_keys import Scope
@@ -138,8 +133,7 @@ class BulkRoutes:
         if found.open:
             raise Refusal(refusals.CONFLICT, f"the bulk action is {found.state}: abort it first")
         try:
-            part = _part()
-            begun = self.bulk_actions.undo(found, by=actor(), action_id=part.action_id if part else None)
+            begun = self.bulk_actions.undo(found, by=actor())
         except ValueError as error:
             raise Refusal(refusals.CONFLICT, str(error)) from None
         return Reply(content=_view(self._get(begun)), status=202, headers={"Location": f"/bulk-actions/{begun}"})
@@ -180,32 +174,19 @@ class BulkRoutes:
 def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None, change: str = "") -> Reply:
     """Starts a bulk action and returns the response with it; `change` describes how it changes data."""
     what, by = plan.selection.what + (f", {plan.limit} at most" if plan.limit else "") + change, actor()
-    part, reason = _part(), reason or f"bulk action of {by}"
-    own, own_rate = plan, rate
-    if part:
-        canary, limit = ((part.share(many) if many else many) for many in (plan.canary, plan.limit))
-        own, own_rate = replace(plan, canary=canary or 0, limit=limit), part.share(rate)
-    action_id = bulk_actions.begin(
-        own, what=what, by=by, rate=own_rate, reason=reason, action_id=part.action_id if part else None
-    )
+    action_id = bulk_actions.begin(plan, what=what, by=by, rate=rate, reason=reason or f"bulk action of {by}")
     action = bulk_actions.get(action_id)
     if action is None:
         raise StoreUnavailable(f"bulk action {action_id} was removed while it began")
-    total = sum(part.tasks.values()) if part else action.total
-    noted = f"{plan.verb}: {total} tasks, {rate} per second: {what}"
+    noted = f"{plan.verb}: {action.total} tasks, {rate} per second: {what}"
     headers = {"Location": f"/bulk-actions/{action_id}"}
     return Reply(content=_view(action), status=202, headers=headers, noted=noted, about=action_id)
 
 
-def _part() -> BulkPart | None:
-    """Returns what the router gives this partition of the action; None for an action in one partition."""
-    part: BulkPart | None = request.environ.get(BULK_PART)
-    return part
-
-
 def _plan(body: schemas.BulkPreviewBody) -> Plan:
     """Returns what a body asks for. Raises Refusal: 422 for a contradiction."""
-    named, given = body.filter, body.filter.model_dump(exclude_defaults=True) if body.filter else {}
+    named = body.filter
+    given = named.model_dump(exclude_defaults=True, exclude={"partition"}) if named else {}
     if bool(body.task_ids) == bool(given):
         text = "give either a filter with at least one field, or task_ids"
         raise refusals.invalid([refusals.field_error(("filter",), text)])

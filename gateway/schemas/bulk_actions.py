@@ -30,6 +30,9 @@ class BulkFilter(Body, TaskFilter):
     submitted_by: str | None = Field(None, min_length=1, max_length=100)
     deleted: bool = Field(False, description="For restore: deleted tasks in place of cancelled ones.")
     limit: int | None = Field(None, ge=1, le=10**9, description="Maximum number of tasks; the oldest are taken.")
+    partition: int | None = Field(
+        None, ge=0, description="Needed with several partitions: the number of the one that has the tasks."
+    )
 
 
 class BulkPreviewBody(Body):

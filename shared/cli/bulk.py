@@ -25,7 +25,10 @@ _CHANGES = {
     "abort": "end a bulk action",
     "undo": "restore what a bulk action cancelled or deleted",
 }
-_FILTERS = ("status", "type", "queue", "tag", "submitted_by", "cause", "since", "until", "deleted", "search")
+_FILTERS = (
+    *("status", "type", "queue", "tag", "submitted_by", "cause", "since", "until", "deleted", "search"),
+    "partition",
+)
 _LIST = {
     "action_id": "BULK ACTION",
     "action": "ACTION",
@@ -46,6 +49,7 @@ def add_commands(group: Any) -> None:
         one.set_defaults(deleted=None, canary=None, success=None)
         add_filters(one)
         one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
+        add_partition(one)
         if name == "move":
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":
@@ -95,6 +99,11 @@ def patch_of(wanted: argparse.Namespace) -> dict[str, Any] | None:
             raise ValueError(f"--set {field}: write FIELD=VALUE, as in --set warehouse=1 or --set address.city=Oslo")
         inner[name] = read_data(value)
     return patch or None
+
+
+def add_partition(one: argparse.ArgumentParser) -> None:
+    """Adds the option that says in which of several partitions an action is."""
+    one.add_argument("--partition", type=int, metavar="N", help="with several partitions: the one that has the tasks")
 
 
 def add_filters(one: argparse.ArgumentParser) -> None:

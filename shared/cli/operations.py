@@ -8,7 +8,7 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
-from firmq.shared.cli.bulk import add_change, patch_of, show_preview
+from firmq.shared.cli.bulk import add_change, add_partition, patch_of, show_preview
 from firmq.shared.cli.data import read_data
 from firmq.shared.cli.output import Output
 from firmq.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
@@ -104,6 +104,7 @@ def _add_dead_letters(group: Any) -> None:
         one = group.add_parser(name, help=text)
         one.add_argument("ids", nargs="*", metavar="ID")
         one.add_argument("--all", action="store_true", help="all current dead letters, or all of --type")
+        add_partition(one)
         one.add_argument("--type", dest="task_type")
         if name == "retry":
             one.add_argument("--score", type=float, metavar="N", help="new order in the queue, the lower the sooner")
@@ -335,7 +336,9 @@ def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("which dead letters: give either their ids or --all")
     if wanted.task_type and not wanted.all:
         raise ValueError("--type needs --all")
-    return {"task_ids": wanted.ids} if wanted.ids else {"status": TaskState.FAILED, "type": wanted.task_type}
+    if wanted.ids:
+        return {"task_ids": wanted.ids}
+    return {"status": TaskState.FAILED, "type": wanted.task_type, "partition": wanted.partition}
 
 
 def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int:

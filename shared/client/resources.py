@@ -187,7 +187,8 @@ class BulkActions(Resource):
 
     `action` is cancel, run_now, move (`to` a queue), retry, delete or restore. The tasks are named by `task_ids`, or
     found by `filters`: status, type, queue, tag, submitted_by, cause, since, until, deleted, id, error, worker,
-    app_version, older_than, newer_than (seconds), min_score, max_score, data, search, limit.
+    app_version, older_than, newer_than (seconds), min_score, max_score, data, search, limit; and with several
+    partitions, partition.
     """
 
     def preview(

@@ -36,7 +36,6 @@ from tests.support.store import WEIGHTS, Store
 BODY = {"type": "process", "data": 1}
 
 
-
 def place(task_id: str) -> int:
     return partition_of_id(task_id) or 0
 
