@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 
@@ -24,16 +23,15 @@ from firmq.dashboard.auth.users import Role, Users
 from firmq.dashboard.context import PageContext
 from firmq.dashboard.explain.status import waiting_for
 from firmq.dashboard.metrics import Metrics
-from firmq.dashboard.overview import Overview, Snapshot
+from firmq.dashboard.overview import Overview
 from firmq.dashboard.partition_choice import SHOWN
 from firmq.dashboard.queries import Queries
-from firmq.dashboard.stores import Stores, open_stores
+from firmq.dashboard.stores import open_stores
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.decode import moment
 from firmq.shared.domain.duration import duration
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.sanitize import plain
-from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import (
     BatchBusy,
     BatchNotFound,
@@ -65,12 +63,10 @@ def create_app(
     users: Users,
     *,
     first: PageContext | None = None,
-    queries: Callable[[Stores, Overview, Redaction], Queries] = Queries,
 ) -> Flask:
     """Returns the dashboard, wired to one Redis client.
 
-    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all,
-    and `queries` makes those of the app that shows all.
+    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all.
     """
     accounts = first.stores.redis if first else redis
     app = Flask("firmq.dashboard", root_path=str(files("firmq.dashboard")))
@@ -88,7 +84,7 @@ def create_app(
     context = PageContext(
         settings=settings,
         stores=stores,
-        queries=queries(stores, Overview(stores, metrics), redaction),
+        queries=Queries(stores, Overview(stores, metrics), redaction),
         redaction=redaction,
         metrics=metrics,
         users=users,
@@ -117,13 +113,6 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         waiting_for=waiting_for,
     )
 
-    def dead_letters(now: Snapshot) -> int:
-        """Returns the number at the top of a page: that of the chosen partitions, also where others are shown."""
-        shown = request.environ.get(SHOWN)
-        if shown and shown.choice.all != (shown.number is None):
-            return int(app.extensions["partitions"].dead_letters(shown.choice))
-        return now.counts[TaskState.FAILED]
-
     @app.context_processor
     def common() -> dict[str, object]:
         theme = request.cookies.get("theme", "")
@@ -132,7 +121,6 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "asset": _asset,
             "may": lambda role: security.person().may(Role[role.upper()]),
             "theme": theme if theme in ("light", "dark") else "",
-            "dead_letters": dead_letters,
             "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
@@ -167,7 +155,7 @@ def _register_errors(app: Flask) -> None:
     @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
         shown = request.environ.get(SHOWN)
-        where = "Redis" if shown is None or shown.number is None else f"Partition {shown.number}"
+        where = "Redis" if shown is None else f"Partition {shown}"
         what = "The history" if isinstance(error, HistoryUnavailable) else where
         # An open page shows it when it is over.
         again = AGAIN if request.method == "GET" else 0

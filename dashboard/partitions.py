@@ -1,36 +1,26 @@
-"""The dashboard of a system with several partitions: an app for each, one for all, and the choice between them.
+"""The dashboard of a system with several partitions: an app for each, and the choice between them.
 
-A page about a task or a batch is served by the partition that its id names; every other page by what the browser has
-chosen last, in a cookie: one partition, or all. Pages that are about one partition by nature then show one of them.
-Sign-in and personal keys are in the first partition.
+A page about a task, a batch or a bulk action is served by the partition that has it; every other page by the one that
+the browser has shown last, in a cookie. Sign-in and personal keys are in the first partition.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firmq.dashboard.app import create_app
-from firmq.dashboard.merged_queries import MergedQueries
 from firmq.dashboard.overview import Snapshot
-from firmq.dashboard.partition_choice import (
-    OF_ALL,
-    OF_BULK,
-    OF_ID,
-    OF_NONE,
-    READINESS,
-    SHOWN,
-    Choice,
-    Shown,
-    read_choice,
-)
-from firmq.dashboard.partition_pages import blueprint, overview
+from firmq.dashboard.partition_choice import OF_ID, OF_NONE, READINESS, SHOWN, read_choice
+from firmq.dashboard.partition_pages import blueprint
 from firmq.shared.config.redis_address import without_password
-from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect_for, keys_of, translated
 from firmq.shared.redis.partition_lookup import locate
 from firmq.shared.redis.schema_version import is_draining
@@ -45,10 +35,13 @@ if TYPE_CHECKING:
     from firmq.dashboard.context import PageContext
     from firmq.shared.config.settings import Settings
 
+T = TypeVar("T")
 COOKIE = "firmq_partition"
 _CHOICE = re.compile(r"/partitions/([^/]+)")
-PROBE_PATIENCE = 1.0
-"""Seconds for the answers of all partitions to a probe, which waits for three."""
+PATIENCE, PROBE_PATIENCE = 3.0, 1.0
+"""Seconds for the answer of a partition, and for those of all to a probe, which waits for three."""
+THREADS = 4
+"""Questions to a partition at a time, so that one that does not answer keeps no thread from the others."""
 Environ = dict[str, Any]
 
 
@@ -66,10 +59,11 @@ class PartitionState:
 class Partitions:
     """The apps of all partitions."""
 
-    def __init__(self, apps: Mapping[int, Flask], clients: Mapping[int, Redis], queries: MergedQueries) -> None:
+    def __init__(self, apps: Mapping[int, Flask], clients: Mapping[int, Redis]) -> None:
         self.apps = apps
         self.clients = clients
-        self.queries = queries
+        self._pools = {number: ThreadPoolExecutor(THREADS, f"partition-{number}") for number in apps}
+        self._late: dict[int, Future[Any]] = {}
 
     @property
     def numbers(self) -> list[int]:
@@ -82,7 +76,7 @@ class Partitions:
 
     def look(self) -> list[PartitionState]:
         """Returns the state of every partition."""
-        found, away = self.queries.ask(self._read)
+        found, away = self.ask(self._read)
         return [
             PartitionState(
                 number=number,
@@ -94,11 +88,40 @@ class Partitions:
             for number in self.apps
         ]
 
-    def dead_letters(self, choice: Choice) -> int:
-        """Returns how many dead letters the chosen partitions have, as far as they answer."""
-        numbers = self.numbers if choice.all or choice.number is None else [choice.number]
-        found, _ = self.queries.ask(lambda number: self.context(number).queries.snapshot(), numbers)
-        return sum(each.counts[TaskState.FAILED] for each in found.values())
+    def ask(
+        self, read: Callable[[int], T], patience: float = PATIENCE
+    ) -> tuple[dict[int, T], dict[int, StoreUnavailable]]:
+        """Returns what `read` returns for each partition, all asked at the same time, and why others do not answer.
+
+        One that was too slow is not asked again until its answer is there.
+        """
+        asked, until = dict[int, Future[T]](), time.monotonic() + patience
+        found, away = dict[int, T](), dict[int, StoreUnavailable]()
+        late = StoreUnavailable(f"no answer within {patience:.0f} s")
+        for number, pool in self._pools.items():
+            if (slow := self._late.get(number)) and not slow.done():
+                away[number] = late
+            else:
+                asked[number] = pool.submit(copy_context().run, read, number)
+        for number, answer in asked.items():
+            try:
+                found[number] = answer.result(max(0, until - time.monotonic()))
+            except StoreUnavailable as error:
+                away[number] = error
+            except TimeoutError:
+                away[number] = late
+                if not answer.cancel():  # it waits for Redis, not for a thread
+                    self._late[number] = answer
+        return found, away
+
+    def answering(self, patience: float = PATIENCE) -> list[int]:
+        """Returns the partitions that answer."""
+
+        def ping(number: int) -> None:
+            with translated():
+                self.clients[number].ping()
+
+        return list(self.ask(ping, patience)[0])
 
     def _read(self, number: int) -> tuple[Snapshot, bool]:
         now, client = self.context(number).queries.snapshot(), self.clients[number]
@@ -116,54 +139,32 @@ class PartitionedDashboard:
         for number, own in settings.partitions.items():
             apps[number] = app = create_app(own, self.clients[number], users, first=first)
             first = first or app.extensions["page_context"]
-        parts = {number: app.extensions["page_context"].queries for number, app in apps.items()}
-        [(number, own), *_] = settings.partitions.items()
-        self.all = create_app(own, self.clients[number], users, first=first, queries=partial(MergedQueries, parts))
-        self.partitions = Partitions(apps, self.clients, self.all.extensions["page_context"].queries)
-        for app in (*apps.values(), self.all):
+        self.partitions = Partitions(apps, self.clients)
+        for app in apps.values():
             app.extensions["partitions"] = self.partitions
             app.register_blueprint(blueprint)
-        self.all.view_functions["overview.overview"] = overview
-        self.config = self.all.config
+        self.config = next(iter(apps.values())).config
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        said, path = _cookie(environ), environ.get("PATH_INFO", "/")
+        said, path, apps = _cookie(environ), environ.get("PATH_INFO", "/"), self.partitions.apps
         if OF_NONE.fullmatch(path):
             return self._ready(path)(environ, start_response)
-        choice = read_choice(said, self.partitions.apps) or Choice()
-        if (chosen := _CHOICE.fullmatch(path)) and (new := read_choice(chosen[1], self.partitions.apps)):
-            choice = new
         number = locate(of_id[1], self.clients) if (of_id := OF_ID.fullmatch(path)) else None
-        shown = Shown(choice, number, by_id=True)
-        if number is None and (OF_BULK.fullmatch(path) or (choice.all and OF_ALL.fullmatch(path))):
-            shown = Shown(choice)
-        elif number is None or not choice.all:
-            # The cookie gets what is shown, so that a form of this page changes it there.
-            one = next((each for each in (number, choice.number) if each is not None), None)
-            one = self._first() if one is None else one
-            shown = Shown(Choice(choice.all, one), one)
-        environ[SHOWN] = shown
-        noted = str(shown.choice)
-        start = start_response if noted == (said or "all") else _noting(start_response, noted)
-        app = self.all if shown.number is None else self.partitions.apps[shown.number]
-        return app(environ, start)
+        if number is None and (chosen := _CHOICE.fullmatch(path)):
+            number = read_choice(chosen[1], apps)
+        if number is None:
+            number = read_choice(said, apps)
+        if number is None:
+            number = next(iter(self.partitions.answering()), next(iter(apps)))
+        environ[SHOWN] = number
+        # The cookie gets what is shown, so that a form of this page changes it there.
+        start = start_response if said == str(number) else _noting(start_response, str(number))
+        return apps[number](environ, start)
 
     def _ready(self, path: str) -> Flask:
         """Returns the app that answers a probe: that of a partition which answers, where readiness is asked for."""
-        if path != READINESS:
-            return self.all
-
-        def ping(number: int) -> None:
-            with translated():
-                self.clients[number].ping()
-
-        found, _ = self.partitions.queries.ask(ping, patience=PROBE_PATIENCE)
-        return self.partitions.apps[next(iter(found), next(iter(self.clients)))]
-
-    def _first(self) -> int:
-        """Returns the first partition that answers."""
-        states = self.partitions.look()
-        return next((each.number for each in states if each.now), states[0].number)
+        numbers = self.partitions.answering(PROBE_PATIENCE) if path == READINESS else []
+        return self.partitions.apps[next(iter(numbers), next(iter(self.partitions.apps)))]
 
 
 def _cookie(environ: Environ) -> str:

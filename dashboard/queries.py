@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from firmq.dashboard.cache import FRESH, TTLCache
 from firmq.dashboard.overview import Overview, Snapshot
@@ -60,15 +60,6 @@ class TypeInfo:
     versions: int
     workers: Sequence[WorkerInfo]
     limit: LimitState | None
-
-
-class Share(NamedTuple):
-    """What of a bulk action is to be done in one partition."""
-
-    stores: Stores
-    plan: Plan
-    rate: int
-    size: Count
 
 
 def _cached(read: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
@@ -210,9 +201,9 @@ class Queries:
         return self.stores.batches.items(batch_id, PAGE, after, state)
 
     @_cached
-    def failure_groups(self, page: int, size: int = PAGE) -> tuple[list[FailureGroup], int]:
+    def failure_groups(self, page: int) -> tuple[list[FailureGroup], int]:
         """Returns a page of dead-letter groups, the largest first, and the number of groups."""
-        return self.stores.failure_groups.page(page * size, size)
+        return self.stores.failure_groups.page(page * PAGE, PAGE)
 
     @_cached
     def failure_group(self, key: str) -> FailureGroup | None:
@@ -243,26 +234,9 @@ class Queries:
         """Returns a bulk action, at most half a second old, as its page shows progress; None if there is none."""
         return self.cache.get(("bulk action", action_id), lambda: self.stores.bulk_actions.get(action_id), _QUICK)
 
-    def siblings(self, action_id: str) -> list[tuple[Stores, BulkAction]]:
-        """Returns a bulk action in each partition that has it, with the stores there."""
-        found = self.bulk_action(action_id)
-        return [(self.stores, found)] if found else []
-
-    def in_each(self, action_id: str, change: Callable[[Stores, str], T]) -> list[T]:
-        """Changes a bulk action in every partition that answers; returns what the changes return."""
-        return [change(self.stores, action_id)]
-
     def has_queue(self, name: str) -> bool:
         """Returns whether there is a queue of this name."""
         return name in self.stores.tasks.queues
-
-    def demand_all(self) -> None:
-        """Raises StoreUnavailable while one of several partitions is away."""
-
-    def shares(self, plan: Plan, rate: int) -> list[Share]:
-        """Returns what of a bulk action is to be done in which partition; nothing where no task matches."""
-        count = self.stores.bulk_actions.count(plan)
-        return [Share(self.stores, plan, rate, count)] if count.number else []
 
     def selected(self, plan: Plan, most: int) -> tuple[Count, Sequence[TaskSummary]]:
         """Returns how many tasks a bulk action would take now, and some of them."""

@@ -6,18 +6,15 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, abort, flash, g, request, url_for
+from flask import Blueprint, abort, request, url_for
 
 from firmq.dashboard import editing
 from firmq.dashboard.auth.security import demand_role, needs, person
 from firmq.dashboard.auth.users import Role
-from firmq.dashboard.context import context, recorded, show
+from firmq.dashboard.context import changed, context, show
 from firmq.dashboard.filters import given, read_filter
 from firmq.dashboard.partition_choice import SHOWN
-from firmq.dashboard.stores import Stores
-from firmq.shared.domain.partition import not_answering
 from firmq.shared.domain.task import TaskState
-from firmq.shared.errors import StoreUnavailable, TooManyAtOnce
 from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
 from firmq.shared.stores.tasks import Filter
 from firmq.shared.submission.amending import misfit
@@ -74,29 +71,17 @@ def begin() -> Response:
     plan, rate = _plan(), request.form.get("rate", 0, int)
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
-    shares, begun = context.queries.shares(plan, rate), None
+    count = context.stores.bulk_actions.count(plan)
     if wrong := misfit(context.queries.changes(plan)):
         abort(400, wrong)
-    if not shares:
+    if not count.number:
         abort(400, "none of these tasks can be processed any more: they have changed since the review")
     what, name = _what(plan.selection) + context.stores.amendments.in_words(plan), person().name
-    for stores, own, own_rate, count in shares:
-        reason = f"by {name} in the dashboard"
-        first = f", {own.canary} first" if own.canary else ""
-        detail = f"{count.number} tasks{first}, {own_rate} per second: {what}"
-        try:
-            begun = stores.bulk_actions.begin(own, what=what, by=name, rate=own_rate, reason=reason, action_id=begun)
-            stores.audit.record(name, f"started bulk {plan.verb}", begun, detail)
-        except (StoreUnavailable, TooManyAtOnce) as error:
-            _go_on(begun, error)
-    return recorded(url_for(".action", action_id=begun))
-
-
-def _go_on(begun: str | None, error: Exception) -> None:
-    """Lets an action go on in the other partitions once it has begun in one. Raises the error if it has not."""
-    if begun is None:
-        raise error
-    flash(f"The action did not start in all partitions ({error}). When all answer, start it again for the rest.")
+    first = f", {plan.canary} first" if plan.canary else ""
+    detail = f"{count.number} tasks{first}, {rate} per second: {what}"
+    reason = f"by {name} in the dashboard"
+    begun = context.stores.bulk_actions.begin(plan, what=what, by=name, rate=rate, reason=reason)
+    return changed(f"started bulk {plan.verb}", begun, detail, to=url_for(".action", action_id=begun))
 
 
 @blueprint.get("/bulk/<action_id>")
@@ -113,22 +98,10 @@ def action(action_id: str) -> str:
 def change(action_id: str, change: str) -> Response:
     if change == "resume":
         _demand_role(_found(action_id).verb)
-    what, name = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action", person().name
-
-    def act(stores: Stores, own_id: str) -> bool:
-        is_open = stores.bulk_actions.change(own_id, _CHANGES[change])
-        if is_open:
-            stores.audit.record(name, what, own_id)
-        return is_open
-
-    is_changed = any(context.queries.in_each(action_id, act))
-    if not is_changed:
-        where = (
-            f" in the partitions that answer; {_away()} and may have a part of it: try again then" if _away() else ""
-        )
-        abort(400, f"this bulk action has ended{where}")
-    what_is_left = f"The action is {_CHANGES[change]}, but {_away()}: repeat the change when all answer."
-    return recorded(url_for(".action", action_id=action_id), what_is_left if _away() else "")
+    if not context.stores.bulk_actions.change(action_id, _CHANGES[change]):
+        abort(400, "this bulk action has ended")
+    what = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action"
+    return changed(what, action_id, to=url_for(".action", action_id=action_id))
 
 
 @blueprint.post("/bulk/<action_id>/undo")
@@ -137,26 +110,18 @@ def undo(action_id: str) -> Response:
     found = _found(action_id)
     if found.open:
         abort(400, "this bulk action has not ended: abort it first")
-    context.queries.demand_all()
-    parts, begun = context.queries.siblings(action_id), None
-    for stores, own in [each for each in parts if each[1].done] or parts[:1]:
-        try:
-            begun = stores.bulk_actions.undo(own, by=person().name, action_id=begun)
-            stores.audit.record(person().name, "started undo of bulk action", own.id)
-        except ValueError as error:
-            abort(400, str(error))
-        except StoreUnavailable as error:
-            _go_on(begun, error)
-    return recorded(url_for(".action", action_id=begun))
+    try:
+        begun = context.stores.bulk_actions.undo(found, by=person().name)
+    except ValueError as error:
+        abort(400, str(error))
+    return changed("started undo of bulk action", found.id, to=url_for(".action", action_id=begun))
 
 
 def _demand_as_reviewed() -> None:
-    """Ends the request with 400 where other partitions have been chosen since the review, as in another tab."""
+    """Ends the request with 400 where another partition has been chosen since the review, as in another tab."""
     shown = request.environ.get(SHOWN)
-    if shown and request.form.get("partitions") != str("all" if shown.number is None else shown.number):
-        abort(
-            400, "other partitions have been chosen since this review: go back to the list and review the action again"
-        )
+    if shown is not None and request.form.get("partition") != str(shown):
+        abort(400, "another partition has been chosen since this review: go back to the list and review it again")
 
 
 def _plan() -> Plan:
@@ -194,14 +159,8 @@ def _demand_role(verb: Verb) -> None:
 def _found(action_id: str) -> BulkAction:
     found = context.queries.bulk_action(action_id)
     if found is None:
-        where = f"; {_away()} and may have it" if _away() else ""
-        abort(404, f"there is no such bulk action, or its record is corrupt: only the last hundred are kept{where}")
+        abort(404, "there is no such bulk action, or its record is corrupt: only the last hundred are kept")
     return found
-
-
-def _away() -> str:
-    """Returns that some partitions did not answer this request; "" if all did."""
-    return not_answering(g.away) if g.get("away") else ""
 
 
 def _selection() -> Selection:

@@ -21,7 +21,6 @@ from firmq.shared.domain.clock import instant, instant_us, to_us
 from firmq.shared.domain.decode import UNREADABLE, whole
 from firmq.shared.domain.duration import duration
 from firmq.shared.domain.lock import NO_LOCK, FencingToken
-from firmq.shared.domain.partition import sibling
 from firmq.shared.domain.task import ENDED, TaskState, TaskSummary
 from firmq.shared.errors import TooManyAtOnce
 from firmq.shared.failpoints import failpoint
@@ -303,17 +302,11 @@ class BulkActions:
             found += (each for each in page.items if each.queue != plan.to)
         return found[:most]
 
-    def begin(
-        self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "", action_id: str | None = None
-    ) -> str:
-        """Begins an action on the current tasks; returns its id.
-
-        `action_id` is that of the same action in another partition; without it the action is one of its own. Raises
-        TooManyAtOnce.
-        """
+    def begin(self, plan: Plan, *, what: str, by: str, rate: int, reason: str = "") -> str:
+        """Begins an action on the current tasks; returns its id. Raises TooManyAtOnce."""
         if len(self.unfinished()) >= MOST_OPEN:
             raise TooManyAtOnce(f"{MOST_OPEN} bulk actions are open, the maximum: wait for one to end, or abort one")
-        action_id, total = sibling(action_id or secrets.token_hex(8), self.scripts.mark), self.count(plan)
+        action_id, total = secrets.token_hex(8) + self.scripts.mark, self.count(plan)
         with translated():
             now = self.scripts.now_us()
             ids = self.keys.bulk_ids(action_id)
@@ -406,17 +399,17 @@ class BulkActions:
             return Count(found, exact=True)
         return Count(found * self._sizes(wanted).number // looked, exact=False)
 
-    def undo(self, action: BulkAction, *, by: str, action_id: str | None = None) -> str:
+    def undo(self, action: BulkAction, *, by: str) -> str:
         """Begins to restore the tasks that an action cancelled or deleted, or asked to stop; returns the new one's id.
 
-        `action_id` is as for `begin`. Raises ValueError for an action of another kind.
+        Raises ValueError for an action of another kind.
         """
         if action.verb not in (Verb.CANCEL, Verb.DELETE):
             raise ValueError(f"only cancelled and deleted tasks can be restored: this action was to {action.verb}")
         wanted = Filter(deleted=action.verb is Verb.DELETE, bulk=action.id, since=action.begun_at)
         plan = Plan(verb=Verb.RESTORE, selection=Selection(wanted=wanted))
         what = f"undo of {action.verb}: {action.what}"[:200]
-        return self.begin(plan, what=what, by=by, rate=action.rate, action_id=action_id)
+        return self.begin(plan, what=what, by=by, rate=action.rate)
 
     # --- reading and changing ---
 

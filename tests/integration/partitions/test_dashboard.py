@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError
 from werkzeug.test import Client
 
 from firmq.dashboard.auth.users import Users
-from firmq.dashboard.partitions import PartitionedDashboard
+from firmq.dashboard.partitions import PartitionedDashboard, Partitions
 from firmq.shared.cli.partitions import set_state
 from firmq.shared.redis.client import connect
 from tests.integration.partitions.conftest import Routed
+from tests.support.harness import wait_until
+
+
+def lost() -> None:
+    raise ConnectionError("refused")
 
 
 @pytest.fixture
@@ -23,35 +30,49 @@ def pages(routed: Routed) -> Client:
 def shown(pages: Client, path: str) -> tuple[int, str]:
     """The status of a page, and the partition that it shows."""
     answer = pages.get(path, follow_redirects=True)
-    if only := re.search(r"(?:This page shows|In) partition (\d)", answer.text):
-        return answer.status_code, f"{only[1]} of all"
     _, _, rest = answer.text.partition('id="partition"><summary aria-label="')
     return answer.status_code, rest.partition(":")[0].removeprefix("Partition ")
 
 
-def test_a_page_about_a_task_is_that_of_its_partition(routed: Routed, pages: Client) -> None:
+def test_a_page_about_what_one_partition_has_is_that_of_it(routed: Routed, pages: Client) -> None:
     for number in (2, 0, 1):
         task = routed.submit_to(number)
-        assert shown(pages, f"/tasks/{task}") == (200, f"{number} of all")
-        assert shown(pages, "/tasks") == (200, "All partitions")
-    pages.get("/partitions/0")
-    assert shown(pages, f"/tasks/{routed.submit_to(1)}") == (200, "1")
-    assert shown(pages, "/tasks") == (200, "1"), "the lists that are one click away are of the same one"
+        assert shown(pages, f"/tasks/{task}") == (200, str(number))
+        assert shown(pages, "/tasks") == (200, str(number)), "the lists that are one click away are of the same one"
+        body = {"action": "cancel", "filter": {"type": "process", "partition": number}}
+        action = routed.post("/bulk-actions", body).json["action_id"]
+        pages.get("/partitions/0")
+        assert shown(pages, f"/bulk/{action}") == (200, str(number))
 
 
 def test_the_browser_chooses_the_partition_of_other_pages(routed: Routed, pages: Client) -> None:
-    assert shown(pages, "/") == (200, "All partitions")
-    assert shown(pages, "/queues") == (200, "0 of all")
-    assert shown(pages, "/partitions/all-2?to=/queues") == (200, "2 of all")
-    assert shown(pages, "/limits") == (200, "2 of all")
-    assert shown(pages, "/batches") == (200, "All partitions")
+    assert shown(pages, "/") == (200, "0")
     assert shown(pages, "/partitions/2?to=/queues") == (200, "2")
     assert shown(pages, "/dead-letters") == (200, "2")
     task = routed.submit_to(0)
     assert shown(pages, f"/partitions/1?to=/tasks/{task}") == (200, "1"), "that task is in another one"
-    assert shown(pages, "/partitions/all?to=/queues") == (200, "0 of all")
-    for unknown in ("7", "all-7", "every", "-1", "al"):
+    for unknown in ("7", "all", "-1"):
         assert shown(pages, f"/partitions/{unknown}")[0] == 404
+    assert shown(pages, "/limits") == (200, "1")
+
+
+def form(page: str) -> dict[str, str]:
+    return dict(re.findall(r'<input type="hidden" name="(csrf|partition)" value="([^"]+)"', page))
+
+
+def test_a_bulk_action_begins_in_the_partition_of_its_review(routed: Routed, pages: Client) -> None:
+    for number in range(3):
+        routed.submit_to(number)
+    pages.get("/partitions/1")
+    asked = {"verb": "cancel", "scope": "filter", "type": "process"}
+    review = form(pages.post("/bulk/review", data={**asked, **form(pages.get("/queues").text)}).text)
+    begun: Any = None
+    for chosen, status in ((2, 400), (1, 302)):
+        pages.get(f"/partitions/{chosen}")
+        begun = pages.post("/bulk", data={**asked, **review, "rate": 50})
+        assert (begun.status_code, "another partition has been chosen" in begun.text) == (status, status == 400)
+    [action] = routed.get("/bulk-actions")["items"]
+    assert (begun.headers["Location"].endswith(action["action_id"]), action["total"]) == (True, 1)
 
 
 @pytest.mark.parametrize("to", ["//evil.example", "/\\evil.example", "https://evil.example", ""])
@@ -82,7 +103,40 @@ def test_a_partition_that_is_away_is_named_and_the_others_are_shown(
         text = pages.get("/partitions").text
         assert "s-unavailable" in text
         assert "2 of 3 answer" in text
-        assert shown(Client(dashboard), "/queues") == (200, "1 of all"), "the first that answers"
+        monkeypatch.setattr(dashboard.clients[0], "ping", lost)
+        assert shown(Client(dashboard), "/queues") == (200, "1"), "the first that answers"
+
+
+def test_probes_are_answered_without_a_look_at_the_partitions(
+    routed: Routed, pages: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Partitions, "look", lambda _: pytest.fail("a slow partition would delay it"))
+    for path in ("/health/live", "/health/ready", "/metrics"):
+        answer = pages.get(path)
+        assert (answer.status_code, "Set-Cookie" in answer.headers) == (200, False)
+
+
+def test_the_dashboard_is_ready_while_any_partition_answers(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = PartitionedDashboard(routed.settings, Users([]))
+    for client in site.clients.values():
+        assert Client(site).get("/health/ready").status_code == 200
+        monkeypatch.setattr(client, "ping", lost)
+    assert Client(site).get("/health/ready").status_code == 503
+
+
+def test_a_partition_that_is_late_is_not_waited_for_again(routed: Routed) -> None:
+    partitions, over = PartitionedDashboard(routed.settings, Users([])).partitions, threading.Event()
+
+    def read(number: int) -> int:
+        if number == 1:
+            over.wait(30)
+        return number
+
+    for _ in range(2):
+        found, away = partitions.ask(read, patience=0.2)
+        assert (sorted(found), list(away)) == ([0, 2], [1])
+    over.set()
+    wait_until(lambda: not partitions.ask(read, patience=0.2)[1], "its answer is there")
 
 
 def test_all_partitions_share_the_count_of_failed_sign_ins_and_the_metrics(routed: Routed) -> None:

@@ -1,4 +1,4 @@
-"""The pages of all partitions in a real browser: accessible, as wide as the window, and current while one goes away."""
+"""The pages of several partitions in a real browser: accessible, as wide as the window, and current."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.task_types import TaskTypes
+from tests.integration.dashboard.conftest import fail_all
 from tests.integration.dashboard.test_browser import _look as look
 from tests.integration.dashboard.test_browser import chromium  # noqa: F401
 from tests.integration.partitions.conftest import TYPES, Routed
-from tests.integration.partitions.test_dashboard_of_all import bury, submit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -46,8 +46,10 @@ def address(servers: list[EmbeddedRedis], monkeypatch: pytest.MonkeyPatch) -> It
             TaskTypes(each.redis).publish(TYPES)
         router = create_router(settings)
         routed = Routed(settings, router, Client(router), scripts)
-        bury(routed, {0: 3, 1: 4, 2: 2}, "card 42 was declined by the bank")
-        submit(routed, {0: 2, 1: 1, 2: 2}, tags=["eu"], data={"customer": "ann"})
+        for number, count in {0: 3, 1: 4, 2: 2}.items():
+            dead = [routed.submit_to(number) for _ in range(count)]
+            fail_all(scripts[number], dict.fromkeys(dead, "card 42 was declined by the bank"))
+            routed.submit_to(number, tags=["eu"], data={"customer": "ann"})
         server = make_server("127.0.0.1", 0, PartitionedDashboard(settings, Users([])), threaded=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -57,7 +59,7 @@ def address(servers: list[EmbeddedRedis], monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_one_click_retries_a_cause_everywhere_and_a_partition_that_goes_away_is_named(
+def test_a_partition_is_chosen_and_its_dead_letters_are_retried(
     servers: list[EmbeddedRedis],
     address: str,
     chromium: Browser,  # noqa: F811
@@ -71,23 +73,23 @@ def test_one_click_retries_a_cause_everywhere_and_a_partition_that_goes_away_is_
     )
     context.set_default_timeout(60_000)
     page = context.new_page()
-    for name in ("", "tasks", "batches", "bulk", "workers", "dead-letters"):
-        page.goto(f"/{name}")
-        look(page, f"partitions-{name}-{width}-{scheme}")
-    assert page.locator("#dead-count").inner_text() == "9"
+    page.goto("/partitions")
+    look(page, f"partitions-{width}-{scheme}")
+    page.locator("#partition summary").click()
+    page.locator("#partition").get_by_role("link", name="Partition 1").click()
+    page.goto("/dead-letters")
+    look(page, f"partitions-dead-letters-{width}-{scheme}")
+    assert page.locator("#dead-count").inner_text() == "4"
     page.get_by_role("link", name="ValueError", exact=True).click()
-    look(page, f"partitions-cause-{width}-{scheme}")
-    page.get_by_role("button", name="Retry all 9…").click()
-    page.get_by_role("button", name="Retry 9", exact=True).click()
-    page.get_by_text("0 of 9 retried").wait_for()
+    page.get_by_role("button", name="Retry all 4…").click()
+    page.get_by_role("button", name="Retry 4", exact=True).click()
+    page.get_by_text("0 of 4 retried").wait_for()
     look(page, f"partitions-action-{width}-{scheme}")
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Resume").wait_for()
     servers[1].kill()
-    page.locator("#away").get_by_text("Partition 1 does not answer.").wait_for()
-    page.get_by_text("0 of 5 retried").wait_for()
+    page.goto("/partitions")
+    page.get_by_text("Partition 1 does not answer.").wait_for()
     look(page, f"partitions-away-{width}-{scheme}")
     page.locator("#partition summary").click()
-    page.get_by_role("link", name="Partition 2").click()
+    page.locator("#partition").get_by_role("link", name="Partition 2").click()
     assert page.locator("#partition summary").inner_text() == "Partition 2"
     context.close()
