@@ -21,7 +21,6 @@ from firmq.dashboard.auth.oidc import IdentityProvider, mark_of
 from firmq.dashboard.auth.sessions import Sessions
 from firmq.dashboard.auth.users import Role, Users
 from firmq.dashboard.context import PageContext
-from firmq.dashboard.explain.status import waiting_for
 from firmq.dashboard.metrics import Metrics
 from firmq.dashboard.overview import Overview
 from firmq.dashboard.partition_choice import SHOWN
@@ -110,7 +109,6 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         exact=present.exact,
         moment=moment,
         size=present.size,
-        waiting_for=waiting_for,
     )
 
     @app.context_processor

@@ -211,21 +211,6 @@ class Queries:
         return self.stores.failure_groups.get(key)
 
     @_cached
-    def named_groups(self, keys: Sequence[str]) -> list[FailureGroup]:
-        """Returns these dead-letter groups, without those of which no dead letter is left."""
-        return self.stores.failure_groups.many(keys)
-
-    @_cached
-    def replays(self, cause: str) -> list[BulkAction]:
-        """Returns the bulk actions that retried dead letters of a cause, newest first."""
-        return self.stores.bulk_actions.of_cause(cause)
-
-    @_cached
-    def first_seen(self, cause: str) -> datetime | None:
-        """Returns when a cause was first seen, if that is known."""
-        return self.stores.failure_groups.first_seen(cause)
-
-    @_cached
     def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
         """Returns the latest bulk actions, and the ids of corrupt ones."""
         return self.stores.bulk_actions.all()

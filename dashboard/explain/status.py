@@ -170,24 +170,6 @@ def _attempts(task: TaskDetail) -> str:
     return f"{took}; it waited {often}" if waits else took
 
 
-def waiting_for(reason: str) -> str:
-    """Returns what a retried task waits for, in words; `reason` is a value of `bulk_follow.lua`."""
-    kind, _, name = reason.partition(" ")
-    if name.startswith("type:") and kind == "paused":
-        return f"of type {name.removeprefix('type:')}, which is paused"
-    return {
-        "pending": "in their queues",
-        "running": "running",
-        "retrying": "waiting for another attempt",
-        "scheduled": "waiting for their time",
-        "blocked": "waiting for other tasks",
-        "paused": f"in queue {name}, which is paused",
-        "limit": f"throttled by the limit {name}",
-        "worker": f"waiting for a worker that can run {name}",
-        "turn": f"waiting for their tenant's turn in {name}",
-    }.get(kind, kind)
-
-
 def paused(pause: Pause, now: datetime) -> str:
     """Returns the reason and the end of a pause, to follow a word such as "paused"."""
     end = f", and resumes {ago(moment(pause['until']), now)}" if "until" in pause else ""

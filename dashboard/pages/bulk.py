@@ -86,11 +86,7 @@ def begin() -> Response:
 
 @blueprint.get("/bulk/<action_id>")
 def action(action_id: str) -> str:
-    found = _found(action_id)
-    groups = context.queries.named_groups(tuple(found.replays))
-    names = dict.fromkeys(found.replays, found.what) if len(found.replays) == 1 else {}
-    names |= {each.key: f"{each.type}: {each.error} {each.pattern or each.message}" for each in groups}
-    return show("bulk_action.html", action=found, names=names)
+    return show("bulk_action.html", action=_found(action_id))
 
 
 @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
@@ -135,9 +131,9 @@ def _plan() -> Plan:
     if to and not context.queries.has_queue(to):
         abort(400, f"there is no queue {to[:40]}: choose one of the list")
     try:
-        canary, success = request.form.get("canary", 0, int), request.form.get("success", SUCCESS, int)
+        canary = request.form.get("canary", 0, int)
         patch = _patch() if verb is Verb.RETRY else None
-        return Plan(verb=verb, selection=_selection(), to=to, canary=canary, success=success, patch=patch)
+        return Plan(verb=verb, selection=_selection(), to=to, canary=canary, patch=patch)
     except ValueError as error:
         abort(400, str(error))
 

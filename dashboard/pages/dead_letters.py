@@ -32,8 +32,7 @@ def groups() -> str:
 @blueprint.get("/dead-letters/<key>")
 def group(key: str) -> str | Response:
     found, cursor = context.queries.failure_group(key), request.args.get("cursor")
-    replays = context.queries.replays(key)
-    if found is None and not replays:
+    if found is None:
         flash("No dead letter of this cause is left.")
         return redirect(url_for(".groups"))
     try:
@@ -46,7 +45,4 @@ def group(key: str) -> str | Response:
         group=found,
         page=page,
         cursor=cursor,
-        replays=replays,
-        name=next((each.what for each in replays if len(each.replays) == 1), f"Cause {key}"),
-        first_at=context.queries.first_seen(key),
     )

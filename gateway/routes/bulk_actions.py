@@ -192,7 +192,7 @@ def _plan(body: schemas.BulkPreviewBody) -> Plan:
         raise refusals.invalid([refusals.field_error(("filter",), text)])
     try:
         selection = Selection(ids=tuple(dict.fromkeys(body.task_ids or ())), wanted=named.wanted if named else Filter())
-        more = body.model_dump(include={"canary", "success"}, exclude_none=True) | {"patch": body.patch}
+        more = body.model_dump(include={"canary"}, exclude_none=True) | {"patch": body.patch}
         more["limit"] = named.limit if named else None
         return Plan(verb=Verb(body.action), selection=selection, to=body.to or "", **more)
     except ValueError as error:
@@ -219,7 +219,6 @@ def _view(action: BulkAction) -> schemas.BulkActionView:
         status=action.state,
         rate=action.rate,
         canary=action.canary or None,
-        success=action.success if action.canary else None,
         stopped_because=action.why or None,
         total=action.total,
         exact=action.exact,
@@ -228,11 +227,6 @@ def _view(action: BulkAction) -> schemas.BulkActionView:
         unfit=action.unfit,
         outcomes=dict(action.outcomes),
         waiting=action.waiting,
-        waiting_for=dict(action.waiting_for) if action.waiting else {},
-        replays=[
-            schemas.ReplayView(cause=cause, retried=each.retried, outcomes=dict(each.outcomes), waiting=each.waiting)
-            for cause, each in action.replays.items()
-        ],
         created_by=action.by,
         created_at=action.begun_at,
         ended_at=action.ended_at,

@@ -11,7 +11,7 @@ from firmq.gateway.schemas.filters import TaskFilter
 from firmq.gateway.schemas.tasks import TaskView
 from firmq.gateway.schemas.values import View
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, SUCCESS, Verb
+from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, Verb
 from firmq.shared.submission.values import Body, QueueName, TaskId, one_of
 
 USUAL_RATE = 100
@@ -62,13 +62,7 @@ class BulkActionBody(BulkPreviewBody):
         None,
         ge=1,
         le=MOST_CANARIES,
-        description="For retry: how many to retry first; the others follow if these end well.",
-    )
-    success: int = Field(
-        SUCCESS,
-        ge=1,
-        le=100,
-        description="With a canary: the action stops when fewer percent of the retried tasks complete.",
+        description="For retry: how many to retry first; the others follow while 95 % of the retried tasks complete.",
     )
     reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")
 
@@ -93,15 +87,6 @@ class BulkPreview(View):
     unfit: int = Field(description="How many of these are not valid: the action would be refused.")
 
 
-class ReplayView(View):
-    """What became of the retried dead letters of one cause."""
-
-    cause: str = Field(description="Key of the group of dead letters.")
-    retried: int
-    outcomes: dict[str, int] = Field(description="By how they ended.")
-    waiting: int = Field(description="Those that have not ended.")
-
-
 class BulkActionView(View):
     """A bulk action with its progress."""
 
@@ -112,7 +97,6 @@ class BulkActionView(View):
     status: str = Field(description="running, paused, aborted or finished.")
     rate: int = Field(description="Tasks per second.")
     canary: int | None = Field(description="How many tasks are retried first.")
-    success: int | None = Field(description="With a canary: percent of the retried tasks that have to complete.")
     stopped_because: str | None = Field(description="Why it stopped by itself; its status is then `aborted`.")
     total: int = Field(description="Number of tasks at the beginning.")
     exact: bool = Field(description="Whether `total` is exact or an estimate.")
@@ -124,11 +108,6 @@ class BulkActionView(View):
         "expired, removed."
     )
     waiting: int = Field(description="For retry: retried tasks that have not ended.")
-    waiting_for: dict[str, int] = Field(
-        description="For retry: what these wait for, at the last check: a status, `paused QUEUE`, `paused type:NAME`, "
-        "`limit NAME`, `worker TYPE`, or `turn QUEUE` for the turn of their tenant."
-    )
-    replays: list[ReplayView] = Field(description="For retry: outcomes by cause, the most frequent cause first.")
     created_by: str
     created_at: datetime
     ended_at: datetime | None

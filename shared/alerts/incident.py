@@ -212,7 +212,6 @@ _NOUNS = {
     "limit": "the limit",
     "lock": "the lock",
     "type": "the task type",
-    "view": "the view",
     "API key": "the API key",
 }
 _SENTENCES = {

@@ -46,7 +46,7 @@ def add_commands(group: Any) -> None:
     for name, text in _ACTIONS.items():
         one = group.add_parser(name, help=text, description=f"{text[:1].upper()}{text[1:]}. Without --yes only counts.")
         one.add_argument("ids", nargs="*", metavar="ID", help="ids of tasks, in place of a filter")
-        one.set_defaults(deleted=None, canary=None, success=None)
+        one.set_defaults(deleted=None, canary=None)
         add_filters(one)
         one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
         add_partition(one)
@@ -54,15 +54,8 @@ def add_commands(group: Any) -> None:
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":
             add_change(one)
-            one.add_argument(
-                "--canary", type=int, metavar="N", help="retry N first; the others follow if these end well"
-            )
-            one.add_argument(
-                "--success",
-                type=int,
-                metavar="PERCENT",
-                help="with --canary: stop when fewer percent of the retried tasks complete (default: 95)",
-            )
+            some = "retry N first; the others follow while 95 %% of the retried tasks complete"
+            one.add_argument("--canary", type=int, metavar="N", help=some)
         if name == "restore":
             one.add_argument("--deleted", action="store_true", default=None, help="deleted tasks, not cancelled ones")
         one.add_argument("--rate", type=int, help="tasks per second (default: 100)")
@@ -134,7 +127,7 @@ def act(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     tasks = {"task_ids": wanted.ids or None, "to": wanted.to, "patch": patch, **filters}
     if not wanted.yes:
         return show_preview(client.bulk_actions.preview(wanted.action, **tasks), out)
-    how = {name: getattr(wanted, name) for name in ("rate", "reason", "canary", "success")}
+    how = {name: getattr(wanted, name) for name in ("rate", "reason", "canary")}
     started = client.bulk_actions.start(wanted.action, **how, **tasks)
     out.value(client.bulk_actions.wait(started.action_id) if wanted.wait else started)
     return 0

@@ -234,10 +234,7 @@ class BulkAction:
     to: str | None = None
     outcomes: Mapping[str, int] = field(default_factory=dict)
     waiting: int = 0
-    waiting_for: Mapping[str, int] = field(default_factory=dict)
-    replays: Sequence[Mapping[str, Any]] = ()
     canary: int | None = None
-    success: int | None = None
     stopped_because: str | None = None
     ended_at: datetime | None = None
 

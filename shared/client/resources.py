@@ -213,17 +213,16 @@ class BulkActions(Resource):
         rate: int | None = None,
         reason: str | None = None,
         canary: int | None = None,
-        success: int | None = None,
         patch: Mapping[str, Any] | None = None,
         **filters: Any,
     ) -> BulkAction:
         """Starts an action on the tasks that match now, at a `rate` in tasks per second.
 
-        A retry with a `canary` retries so many first, and continues while `success` percent of the retried complete.
+        A retry with a `canary` retries so many first, and continues while 95 percent of the retried complete.
         With a `patch`, a JSON merge patch, it changes the data of the dead letters first. Raises Refused if that would
         not match the schema of their type.
         """
-        given = {"rate": rate, "reason": reason, "canary": canary, "success": success}
+        given = {"rate": rate, "reason": reason, "canary": canary}
         body = {**_bulk(action, task_ids, to, filters, patch), **plain(given)}
         return self._ask(BulkAction, "POST", "/bulk-actions", body=body, repeatable=False)
 

@@ -510,10 +510,7 @@ class Keys:
     """zset, owner: bulk_actions; the latest 100. Bulk actions on dead letters, by when they were begun."""
 
     OPEN_BULKS = _Key("firmq:bulks:open")
-    """set, owner: bulk_actions. Unfinished bulk actions; any dashboard carries them out."""
-
-    OPEN_SEARCHES = _Key("firmq:bulks:searches")
-    """set, owner: bulk_actions. The same, of those whose filter a housekeeper before this set would not understand."""
+    """set, owner: bulk_actions. Unfinished bulk actions, which the job `bulk` carries out."""
 
     def bulk(self, action_id: str) -> str:
         """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
@@ -523,7 +520,7 @@ class Keys:
     """set, owner: bulk_actions. Bulk actions with requeued tasks that have not ended yet."""
 
     def bulk_followed(self, action_id: str) -> str:
-        """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks: when, and their fingerprint."""
+        """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks, each with its fingerprint."""
         return f"{self.prefix}firmq:bulk-followed:{action_id}"
 
     def bulk_ids(self, action_id: str) -> str:

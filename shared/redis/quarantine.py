@@ -24,7 +24,7 @@ def single(keys: Keys) -> Mapping[str, str]:
         **dict.fromkeys(
             (
                 *(keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),
-                *(keys.OPEN_BULKS, keys.OPEN_SEARCHES, keys.FOLLOWED_BULKS),
+                *(keys.OPEN_BULKS, keys.FOLLOWED_BULKS),
             ),
             "set",
         ),

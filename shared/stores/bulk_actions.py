@@ -46,10 +46,8 @@ COUNTS = 200
 """Steps of such a count: of tasks with much data, a step examines fewer."""
 MOST_CANARIES = 1000
 SUCCESS = 95
-"""Percent of the retried tasks that have to complete after a canary, unless another share is given."""
+"""Percent of the retried tasks that have to complete after a canary."""
 LONGEST_PATCH = 10_000
-AMEND = "amend"
-"""The stored verb of a retry that changes data: a housekeeper of a version without that leaves it alone."""
 _EVER = 8e15
 """Bound of scores that are instants (microseconds)."""
 
@@ -90,25 +88,11 @@ class Count(NamedTuple):
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What became of dead letters that were requeued: how many there were, and how those ended that have."""
-
-    retried: int
-    outcomes: Mapping[str, int]
-
-    @property
-    def waiting(self) -> int:
-        """Returns how many have not ended."""
-        return max(0, self.retried - sum(self.outcomes.values()))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
     """The state of an action: running, paused, aborted or finished.
 
-    `passed` counts tasks that could not be processed any more, and the `stopped` among them: those remain dead
-    letters, because their batches were stopped.
+    `passed` counts tasks that could not be processed any more.
     """
 
     id: str
@@ -120,31 +104,22 @@ class BulkAction:
     total: int
     done: int
     passed: int
-    stopped: int
     begun_at: datetime
     ended_at: datetime | None
     exact: bool = True
     """Whether `total` is exact."""
     to: str = ""
     """The queue that tasks are moved to."""
-    followed: bool = False
-    """Whether requeued tasks are followed: for a retry."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Requeued tasks by how they ended: completed, failed_same, failed_other, cancelled, expired, removed."""
-    waiting_for: Mapping[str, int] = field(default_factory=dict)
-    """What the others waited for when last checked, in the words of `bulk_follow.lua`."""
     canary: int = 0
     """How many are retried first; the others follow when these have ended well. 0: all at once."""
-    success: int = SUCCESS
-    """With a canary: percent of the retried tasks that have to complete."""
     patch: Any = None
     """The JSON merge patch that changes the data of the dead letters that it retries."""
     unfit: int = 0
     """Tasks among the `passed` that remain dead letters, because they cannot have the changed data."""
     why: str = ""
     """Why it stopped by itself."""
-    replays: Mapping[str, Replay] = field(default_factory=dict)
-    """The same outcomes by the cause of the dead letter; some causes may be missing where there are very many."""
 
     @property
     def open(self) -> bool:
@@ -153,7 +128,7 @@ class BulkAction:
     @property
     def waiting(self) -> int:
         """Returns how many requeued tasks have not ended."""
-        return Replay(self.done, self.outcomes).waiting if self.followed else 0
+        return max(0, self.done - self.ended) if self.verb is Verb.RETRY else 0
 
     @property
     def failed_again(self) -> int:
@@ -176,9 +151,9 @@ class BulkAction:
             return ""
         completed = self.outcomes.get("completed", 0)
         judged = completed + self.failed_again + self.outcomes.get("expired", 0)
-        if 100 * completed >= self.success * judged:
+        if 100 * completed >= SUCCESS * judged:
             return ""
-        return f"{completed} of the {judged} retried tasks that ended completed, fewer than {self.success} %"
+        return f"{completed} of the {judged} retried tasks that ended completed, fewer than {SUCCESS} %"
 
     @property
     def status(self) -> str:
@@ -222,15 +197,14 @@ def _said(name: str, value: Any) -> str:
 class Plan:
     """What an action is to do: to which tasks, and for a move to which queue. Raises ValueError for a contradiction.
 
-    A retry may begin with a `canary` of some tasks, and continues while `success` percent of the retried ones complete.
-    It may change the data of the tasks by a `patch`, a JSON merge patch.
+    A retry may begin with a `canary` of some tasks, and continues while 95 percent of the retried ones
+    complete. It may change the data of the tasks by a `patch`, a JSON merge patch.
     """
 
     verb: Verb
     selection: Selection
     to: str = ""
     canary: int = 0
-    success: int = SUCCESS
     patch: Mapping[str, Any] | None = None
     limit: int | None = None
     """How many tasks of the selection it takes at most."""
@@ -248,8 +222,8 @@ class Plan:
         if (self.canary or self.patch) and self.verb is not Verb.RETRY:
             raise ValueError("only a retry can try some tasks first, or change their data")
         _demand_short(self.patch)
-        if not (0 <= self.canary <= MOST_CANARIES and 1 <= self.success <= 100):
-            raise ValueError(f"the canary must be from 0 to {MOST_CANARIES} tasks, and its success from 1 to 100 %")
+        if not 0 <= self.canary <= MOST_CANARIES:
+            raise ValueError(f"the canary must be from 0 to {MOST_CANARIES} tasks")
         if len(self.selection.ids) > MOST_SELECTED:
             raise ValueError(f"at most {MOST_SELECTED} tasks can be selected: use a filter instead")
 
@@ -312,9 +286,7 @@ class BulkActions:
             ids = self.keys.bulk_ids(action_id)
             wanted = self._wanted(plan, [ids] if plan.selection.ids else self._sources(plan), now)
             record: dict[Any, Any] = {
-                "verb": AMEND if plan.patch else plan.verb,
-                "patch": json.dumps(plan.patch),
-                "followed": int(plan.verb is Verb.RETRY),
+                "verb": plan.verb,
                 "what": what,
                 "by": by,
                 "rate": rate,
@@ -322,21 +294,19 @@ class BulkActions:
                 "to": plan.to,
                 "most_pending": self.max_queue_length,
                 "canary": plan.canary,
-                "success": plan.success,
                 "state": "running",
                 "wanted": json.dumps(wanted),
                 "total": total.number,
                 "exact": int(total.exact),
                 "begun_at": now,
+                **({"patch": json.dumps(plan.patch)} if plan.patch else {}),
             }
             with self.redis.pipeline() as pipeline:
                 if plan.selection.ids:
                     pipeline.zadd(ids, dict.fromkeys(plan.selection.ids, 0))
                 pipeline.hset(self.keys.bulk(action_id), mapping=record)
                 pipeline.zadd(self.keys.BULKS, {action_id: now})
-                # A housekeeper of a version before these filters would ignore them, so it must not find the action.
-                is_new = wanted.keys() & {"more", "limit"}
-                pipeline.sadd(self.keys.OPEN_SEARCHES if is_new else self.keys.OPEN_BULKS, action_id)
+                pipeline.sadd(self.keys.OPEN_BULKS, action_id)
                 pipeline.execute()
             self._forget_old()
         return action_id
@@ -425,15 +395,10 @@ class BulkActions:
         read = {each: _read(each, record) for each, record in zip(ids, records, strict=True)}
         return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
 
-    def of_cause(self, cause: str) -> list[BulkAction]:
-        """Returns the actions of the last hundred that retried dead letters of a cause, newest first."""
-        return [each for each in self.all()[0] if cause in each.replays]
-
     def unfinished(self) -> list[BulkAction]:
         """Returns the actions with work left."""
         with translated():
-            open_ = [self.redis.smembers(key) for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES)]
-        ids = list(dict.fromkeys(text(each) for each in chain.from_iterable(open_)))
+            ids = [text(each) for each in self.redis.smembers(self.keys.OPEN_BULKS)]
         return [found for each in ids if (found := self.get(each))]
 
     def get(self, action_id: str) -> BulkAction | None:
@@ -468,8 +433,7 @@ class BulkActions:
         with translated(), self._replaying(action, most, fencing_token) as cause:
             what, handled = self._step(action, most, fencing_token, cause, "", *chain.from_iterable(data.items()))
             if what == b"stop":
-                for key in (self.keys.OPEN_BULKS, self.keys.OPEN_SEARCHES):
-                    self.redis.srem(key, action.id)
+                self.redis.srem(self.keys.OPEN_BULKS, action.id)
         failpoint("housekeeper.bulk-step")
         return int(handled), what == b"work"
 
@@ -493,18 +457,10 @@ class BulkActions:
         with translated():
             return [text(each) for each in self.redis.smembers(self.keys.FOLLOWED_BULKS)]
 
-    def follow(self, action_id: str, cursor: str, most: int) -> tuple[str, int, dict[str, int]]:
-        """Checks about `most` requeued tasks; returns the next cursor, how many ended, how many wait for what."""
+    def follow(self, action_id: str, cursor: str, most: int) -> str:
+        """Counts which of about `most` requeued tasks have ended; returns the next cursor, "0" after the last ones."""
         with self.scripts.quarantining({self.keys.bulk_followed(action_id): "hash"}):
-            next_cursor, ended, *waiting = self.scripts.call("bulk_follow", action_id, cursor, most)
-        waiting_for = zip(map(text, waiting[::2]), map(int, waiting[1::2]), strict=True)
-        return text(next_cursor), int(ended), dict(waiting_for)
-
-    def note_waiting(self, action_id: str, waiting_for: Mapping[str, int]) -> None:
-        """Records what the requeued tasks wait for."""
-        with translated():
-            if self.redis.exists(self.keys.bulk(action_id)):
-                self.redis.hset(self.keys.bulk(action_id), "waiting_for", json.dumps(waiting_for))
+            return text(self.scripts.call("bulk_follow", action_id, cursor, most))
 
     def _forget_old(self) -> None:
         old = list(map(text, self.redis.zrange(self.keys.BULKS, 0, -KEPT - 1)))
@@ -526,7 +482,7 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
     ended = fields.get("ended_at")
     return BulkAction(
         id=action_id,
-        verb=Verb.RETRY if fields["verb"] == AMEND else Verb(fields["verb"]),
+        verb=Verb(fields["verb"]),
         patch=json.loads(fields.get("patch", "null")),
         unfit=whole(fields.get("unfit", 0)),
         what=fields.get("what", ""),
@@ -536,27 +492,11 @@ def _action(action_id: str, fields: Mapping[str, str]) -> BulkAction:
         total=whole(fields["total"]),
         done=whole(fields.get("done", 0)),
         passed=whole(fields.get("passed", 0)),
-        stopped=whole(fields.get("stopped", 0)),
         begun_at=instant(float(fields["begun_at"])),
         ended_at=instant(float(ended)) if ended else None,
         exact=fields.get("exact") != "0",
         to=fields.get("to", ""),
-        followed=fields.get("followed") == "1",
         canary=whole(fields.get("canary", 0)),
-        success=whole(fields.get("success", SUCCESS)),
         why=fields.get("why", ""),
         outcomes={name[6:]: whole(count) for name, count in fields.items() if name.startswith("ended:")},
-        replays=_replays(fields),
-        waiting_for={str(name): whole(count) for name, count in json.loads(fields.get("waiting_for", "{}")).items()},
     )
-
-
-def _replays(fields: Mapping[str, str]) -> dict[str, Replay]:
-    """Returns the replays by cause, from fields such as `of:CAUSE:completed`; the most frequent cause first."""
-    found: dict[str, dict[str, int]] = {}
-    for name, count in fields.items():
-        if name.startswith("of:"):
-            _, cause, what = name.split(":", 2)
-            found.setdefault(cause, {})[what] = whole(count)
-    made = {cause: Replay(counts.pop("retried", 0), counts) for cause, counts in found.items()}
-    return dict(sorted(made.items(), key=lambda each: -each[1].retried))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from firmq.shared.domain.clock import instant
-from firmq.shared.domain.decode import UNREADABLE, whole_or_none
+from firmq.shared.domain.decode import UNREADABLE
 from firmq.shared.domain.strict_json import load_anything
 from firmq.shared.redis.client import text, translated
 
@@ -59,13 +59,6 @@ class FailureGroups:
         with translated():
             _, *rows = self.scripts.call("failure_groups", key, 0, 1)
         return next((_group(*row) for row in rows), None)
-
-    def first_seen(self, key: str) -> datetime | None:
-        """Returns when a cause was first seen; None for one of which no dead letter came for thirty days."""
-        seen = self.scripts.keys.first_seen(key)
-        with self.scripts.quarantining({seen: "string"}):
-            at = whole_or_none(self.scripts.redis.get(seen))
-        return instant(at) if at is not None else None
 
 
 def _group(name: bytes, count: int, first: bytes, last: bytes, kind: bytes, error: bytes) -> FailureGroup:

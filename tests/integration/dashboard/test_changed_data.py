@@ -11,11 +11,9 @@ import pytest
 
 from firmq.dashboard.stores import Stores
 from firmq.shared.domain.lock import Lock
-from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import BulkAction, Plan, Selection, Verb
+from firmq.shared.stores.bulk_actions import BulkAction, Verb
 from firmq.shared.stores.locks import HeldLock, NoLocks
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from firmq.shared.stores.tasks import Filter
 from firmq.shared.submission import amending
 from firmq.shared.submission.amending import merged
 from firmq.worker.housekeeping.jobs.bulk import Bulk
@@ -126,16 +124,6 @@ def test_a_step_takes_no_more_data_than_one_command_may_carry(
     shop.post("/bulk", **ALL, patch='{"amount": 4}')
     assert carry_out(shop).done == 5
     assert data_of(system, ids) == [("pending", {"amount": 4})] * 5
-
-
-def test_a_housekeeper_of_a_version_without_changes_leaves_the_action_alone(shop: Browser, system: System) -> None:
-    ids = bury(system, ["no"])
-    plan = Plan(verb=Verb.RETRY, selection=Selection(wanted=Filter(state=TaskState.FAILED)), patch={"amount": 4})
-    stores(shop).bulk_actions.begin(plan, what="all", by="Ann", rate=10)
-    [action] = stores(shop).bulk_actions.unfinished()
-    stored = system.redis.hget(stores(shop).bulk_actions.keys.bulk(action.id), "verb")
-    assert stored not in [each.value.encode() for each in Verb]  # which it cannot read
-    assert data_of(system, ids) == [("failed", {"amount": 3})]
 
 
 def test_a_mistake_does_not_quote_a_hidden_value(shop: Browser, system: System) -> None:

@@ -178,13 +178,11 @@ def test_deleted_tasks_are_searched_too(store: Store) -> None:
     assert counted(store, Verb.RESTORE, "deleted:yes data.customer:42") == 1
 
 
-def test_a_bulk_action_of_a_search_is_hidden_from_older_housekeepers(store: Store) -> None:
+def test_a_bulk_action_takes_the_tasks_of_a_search(store: Store) -> None:
     wanted, other = submit(store, '{"customer": 42}'), submit(store, '{"customer": 43}')
     actions = BulkActions(store.scripts, DeadLetters(store.scripts, store.records))
     plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=filter_of({}, "data.customer:42")))
     action_id = actions.begin(plan, what="x", by="ann", rate=10)
-    # Where versions before searches look for work.
-    assert store.redis.smembers(keys.OPEN_BULKS) == set()
     [action] = actions.unfinished()
     assert action.id == action_id
     while actions.step(action, 100)[1]:
@@ -202,7 +200,6 @@ def test_a_bulk_action_of_a_search_can_be_aborted(store: Store) -> None:
     )
     assert actions.change(begun, "aborted")
     assert actions.unfinished() == []
-    assert store.redis.exists(keys.OPEN_SEARCHES) == 0
 
 
 def test_what_is_wanted_is_said_in_the_words_of_the_search() -> None:

@@ -6,7 +6,6 @@ A retry with a canary waits for the end of its first tasks, and is stopped when 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -98,25 +97,15 @@ class FollowUp:
 
     def __init__(self, bulk_actions: BulkActions) -> None:
         self.bulk_actions = bulk_actions
-        self.passes: dict[str, tuple[str, Counter[str]]] = {}
-        """The cursor in the tasks of each action, and what those before it wait for."""
+        self.cursors: dict[str, str] = {}
+        """The cursor in the tasks of each action."""
 
     def step(self) -> None:
         """Checks the next tasks of every followed action."""
-        self.passes = {each: self.passes.get(each, ("0", Counter())) for each in self.bulk_actions.followed()}
-        calls = max(1, CALLS // max(1, len(self.passes)))
-        for action_id in list(self.passes):
+        self.cursors = {each: self.cursors.get(each, "0") for each in self.bulk_actions.followed()}
+        calls = max(1, CALLS // max(1, len(self.cursors)))
+        for action_id in self.cursors:
             for _ in range(calls):
-                if self._check(action_id):
+                self.cursors[action_id] = self.bulk_actions.follow(action_id, self.cursors[action_id], AT_ONCE)
+                if self.cursors[action_id] == "0":
                     break
-
-    def _check(self, action_id: str) -> bool:
-        """Checks the next tasks of an action; returns whether all have been checked."""
-        cursor, waiting = self.passes[action_id]
-        cursor, _, found = self.bulk_actions.follow(action_id, cursor, AT_ONCE)
-        waiting.update(found)
-        self.passes[action_id] = (cursor, waiting)
-        if cursor == "0":
-            self.bulk_actions.note_waiting(action_id, waiting)
-            del self.passes[action_id]
-        return cursor == "0"

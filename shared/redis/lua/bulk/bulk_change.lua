@@ -10,6 +10,5 @@ redis.call('HSET', key, 'state', state, 'why', ARGV[4])
 if state == 'aborted' then
   redis.call('HSET', key, 'ended_at', NOW)
   redis.call('SREM', keys.OPEN_BULKS, ARGV[2])
-  redis.call('SREM', keys.OPEN_SEARCHES, ARGV[2])
 end
 return 1

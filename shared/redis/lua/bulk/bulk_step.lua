@@ -12,7 +12,7 @@ if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 local id, most, cause, looking = ARGV[2], tonumber(ARGV[3]), ARGV[7], ARGV[8] == '1'
 local key = keys.bulk(id)
 write_even_when_full()
-local v = hash(key, 'state', 'verb', 'wanted', 'to', 'most_pending', 'reason', 'at', 'after', 'after_id', 'done', 'passed')
+local v = hash(key, 'state', 'verb', 'patch', 'wanted', 'to', 'most_pending', 'reason', 'at', 'after', 'after_id', 'done', 'passed')
 local wanted = read_wanted(v.wanted)
 if not (v.state == 'running' or v.state == 'paused') or not wanted then return {'stop', looking and {} or 0} end
 if v.state == 'paused' then return {'wait', looking and {} or 0} end
@@ -24,37 +24,24 @@ local function cancel(task)
   return done
 end
 
-local MOST_FIELDS = 150 -- at least twenty causes
--- Counts a requeued task of a cause, as long as there are not too many causes.
-local function count_replay(group)
-  local field = 'of:' .. group .. ':retried'
-  if redis.call('HINCRBY', key, field, 1) == 1 and redis.call('HLEN', key) > MOST_FIELDS then redis.call('HDEL', key, field) end
-end
+local amended = {}
+for at = 10, #ARGV, 2 do amended[ARGV[at]] = ARGV[at + 1] end
 
 -- Requeued tasks are followed to their end (see `bulk_follow.lua`).
-local function retry(task, _, data)
+local function retry(task)
+  local data = amended[task]
+  if data == '' then redis.call('HINCRBY', key, 'unfit', 1) end
+  if v.patch and (data or '') == '' then return false end
   local failed_at = redis.call('ZSCORE', keys.ended('failed'), task)
   if not failed_at or tonumber(failed_at) > wanted.begun_at then return false end
   local group = redis.call('HGET', keys.FAILURE_GROUP_OF, task) or ''
-  local found = requeue_one(task, data, cause)
-  if found[3] then redis.call('HINCRBY', key, 'stopped', 1) end
-  if found[2] ~= 1 then return false end
+  if requeue_one(task, data, cause)[2] ~= 1 then return false end
   redis.call('HSET', keys.bulk_followed(id), task, group)
-  if group ~= '' then count_replay(group) end
   redis.call('SADD', keys.FOLLOWED_BULKS, id)
   return true
 end
 
-local amended = {}
-for at = 10, #ARGV, 2 do amended[ARGV[at]] = ARGV[at + 1] end
-
-local function amend(task)
-  if amended[task] == '' then redis.call('HINCRBY', key, 'unfit', 1) end
-  return (amended[task] or '') ~= '' and retry(task, nil, amended[task])
-end
-
 local ACT = {
-  amend = amend,
   cancel = cancel,
   run_now = function(task) return run_now_one(task)[2] == 1 end,
   move = function(task) return move_one(task, v.to, number_of(v.most_pending) or 0)[2] == 1 end,
@@ -85,6 +72,5 @@ redis.call('HSET', key, 'at', place.at, 'after', place.score, 'after_id', place.
 if last then
   redis.call('HSET', key, 'state', 'finished', 'ended_at', NOW)
   redis.call('SREM', keys.OPEN_BULKS, id)
-  redis.call('SREM', keys.OPEN_SEARCHES, id)
 end
 return {last and 'stop' or 'work', #tasks}
