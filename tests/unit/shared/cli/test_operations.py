@@ -63,7 +63,10 @@ class BulkActions:
 def delete_all(actions: BulkActions) -> str:
     client: Any = SimpleNamespace(bulk_actions=actions)
     stream = io.StringIO()
-    assert delete_dead(client, Namespace(all=True, ids=[], task_type=None), Output(stream, as_json=False)) == 0
+    assert (
+        delete_dead(client, Namespace(all=True, ids=[], task_type=None, partition=None), Output(stream, as_json=False))
+        == 0
+    )
     return stream.getvalue()
 
 
