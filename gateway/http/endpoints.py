@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
-from firmq.gateway.http.parts import PART
+from firmq.gateway.http.parts import PART, Across
 from firmq.shared.domain import strict_json
 from firmq.shared.redis.connections import note_what_is_sent
 from firmq.shared.stores.api_keys import Scope
@@ -69,6 +69,7 @@ class Endpoint:
 
     method: str
     path: str
+    across: Across
     tag: str
     answers: Mapping[int, Answer]
     body: type[BaseModel] | None = None
@@ -132,7 +133,7 @@ class Limits:
     """Context passed to the validators of the models."""
 
 
-def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
+def endpoint(method: str, path: str, across: Across, **about: Any) -> Callable[[F], F]:
     """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`.
 
     The default scope is read for a GET and admin for any other method, so a forgotten scope opens nothing.
@@ -140,7 +141,7 @@ def endpoint(method: str, path: str, **about: Any) -> Callable[[F], F]:
     about.setdefault("scope", Scope.READ if method == "GET" else Scope.ADMIN)
 
     def declare(function: F) -> F:
-        function.endpoint = Endpoint(method=method, path=path, **about)  # type: ignore[attr-defined]
+        function.endpoint = Endpoint(method=method, path=path, across=across, **about)  # type: ignore[attr-defined]
         return function
 
     return declare

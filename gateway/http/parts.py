@@ -1,6 +1,8 @@
-"""What the router of a system with several partitions tells an app about a request, in its environment."""
+"""How requests are answered where there are several partitions, and what the router tells an app about one."""
 
 from __future__ import annotations
+
+from enum import Enum, auto
 
 PART = "firmq.part"
 """0 or absent, or the place among the partitions that the request is sent to: it is logged and audited by the
@@ -9,3 +11,34 @@ CALLER = "firmq.caller"
 """The `ApiKey` of a request that the router has let in and counted, or None without one; or why it is refused."""
 POSITIONS = "firmq.positions"
 """A list that gets the cursor behind each item of the page."""
+
+
+class Across(Enum):
+    """Which of several partitions answer an endpoint; `HANDLERS` of the router has the function of each."""
+
+    FIRST = auto()  # the first one: the answer does not depend on the partition
+    ID = auto()  # that of the id in the path
+    SCHEDULE = auto()  # that of the schedule in the path
+    TASK = auto()  # the one in which the task is placed
+    BATCH = auto()  # the one in which the batch is placed
+    ROWS = auto()  # those in which the rows of an outbox are placed
+    BULK_ACTION = auto()  # the one that the action names
+    QUEUE_TO_EMPTY = auto()  # none: an action in each empties a queue
+    ALL = auto()  # all: each makes the change, or none
+    STEP_DOWN = auto()  # the same, and the first one's answer is that of all
+    ONE = auto()  # those that know the thing in the path; their answers are put together
+    HOLDER = auto()  # the first one that knows the thing in the path
+    PAGES = auto()  # all, as one list of pages, by the ids
+    PAGES_BY_ENTRY = auto()  # the same, by the ids of stream entries
+    PAGES_BY_NAME = auto()  # the same, by the names
+    BY_NAME = auto()  # all, and what has the same name is one
+    KEYS = auto()  # the same for API keys, by their ids
+    WORKERS = auto()  # the same for workers
+    BULK_ACTIONS = auto()  # all, and their documents are put together; so are the next five
+    LOCKS = auto()
+    WAITING = auto()
+    BREAKDOWN = auto()
+    TIMELINE = auto()
+    CHECKS = auto()
+    HEALTH = auto()  # all, also those that do not answer
+    TEXTS = auto()  # all, one after the other

@@ -24,7 +24,7 @@ def begin(router: Router, call: Call) -> Answer:
 
 def empty(router: Router, call: Call) -> NoReturn:
     """Refuses to empty a queue, which every partition has for itself."""
-    name = call.match["name"]
+    name = call.named["name"]
     text = (
         "is in every partition: start a bulk action in each (POST /bulk-actions with the action cancel and a filter of "
         f"`queue` {name} and `partition`)"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flask import g, request
 from redis.exceptions import RedisError
 
-from firmq.gateway.http.parts import CALLER
+from firmq.gateway.http.parts import CALLER, Across
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect, keys_of
 from firmq.shared.redis.schema_version import is_draining
@@ -99,20 +99,23 @@ class Member:
             log.info("partition %d answers again", self.number)
         self.answers = answered
 
-    def admits(self, environ: Environ) -> bool:
-        """Returns whether the router may read a request; the app refuses others, and those to unknown paths."""
+    def admitted(self, environ: Environ) -> tuple[Across, Mapping[str, str]]:
+        """Returns which partitions answer a request, and what its path names.
+
+        Those that the router may not read are for the first one, whose app refuses them, and so are unknown paths.
+        """
         with self.app.request_context(environ):
-            if request.endpoint is None:
-                return False
-            view: Any = self.app.view_functions[request.endpoint]
+            view: Any = self.app.view_functions[request.endpoint] if request.endpoint else None
+            if view is None or view.about.across is Across.FIRST:
+                return Across.FIRST, {}
             try:
                 self.app.preprocess_request()
                 view.check_access()
             except (Refusal, StoreUnavailable) as error:
                 environ[CALLER] = error
-                return False
+                return Across.FIRST, {}
             environ[CALLER] = g.get("api_key")
-        return True
+            return view.about.across, request.view_args or {}
 
     def call(self, environ: Environ, body: bytes = b"", about: Environ | None = None) -> Answer:
         """Returns the app's response to a request; `about` are further keys of its environment."""

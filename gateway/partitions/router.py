@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,8 +19,7 @@ from redis.exceptions import RedisError
 
 from firmq.gateway.events.output import entry_order
 from firmq.gateway.http import errors
-from firmq.gateway.http.endpoints import NAME_IN_PATH
-from firmq.gateway.http.parts import PART, POSITIONS
+from firmq.gateway.http.parts import PART, POSITIONS, Across
 from firmq.gateway.partitions import bulk, merging
 from firmq.gateway.partitions.members import Answer, Environ, Member, Members
 from firmq.gateway.partitions.placement import Placement
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ID = r"(?!(?:batch|outbox|preview)/?$)(?P<id>[A-Za-z0-9_-]{1,128})"
-_NAME = rf"(?P<name>{NAME_IN_PATH})"
 DEFAULT_LIMIT = int(PageQuery.model_fields["limit"].default)
 
 
@@ -52,11 +48,8 @@ class Call:
     """A request on its way through the router."""
 
     environ: Environ
-    match: re.Match[str]
-
-    @property
-    def method(self) -> str:
-        return str(self.environ["REQUEST_METHOD"])
+    named: Mapping[str, str]
+    """What its path names."""
 
     def body(self, most: int) -> bytes:
         """Reads the body, and not more than one byte above `most`: the app refuses what is longer."""
@@ -103,12 +96,9 @@ class Router:
         return [found.body] if environ["REQUEST_METHOD"] != "HEAD" else []
 
     def _handle(self, environ: Environ) -> Answer | Member:
-        path, method = environ.get("PATH_INFO", "/"), environ["REQUEST_METHOD"]
-        for methods, pattern, handler in ROUTES:
-            if method in methods and (match := pattern.fullmatch(path)):
-                first = self.members.first
-                return handler(self, Call(environ, match)) if first.admits(environ) else first
-        return self.members.first
+        first = self.members.first
+        across, named = first.admitted(environ)
+        return first if across is Across.FIRST else HANDLERS[across](self, Call(environ, named))
 
     # --- one partition ---
 
@@ -194,7 +184,7 @@ def _refused(refusal: Refusal, environ: Environ) -> Answer:
 
 def of_id(router: Router, call: Call) -> Member:
     """Passes a request to the partition of the id in its path."""
-    return router.locate(call.match["id"])
+    return router.locate(next(said for name, said in call.named.items() if name.endswith("_id")))
 
 
 def merged(merge: merging.Merge) -> Handler:
@@ -389,7 +379,7 @@ def schedule(router: Router, call: Call) -> Member:
 
     Raises Refusal where the one that may have it is away.
     """
-    name = call.match["name"]
+    name = call.named["name"]
     if holder := router.holder_of_schedule(name):
         return holder
     home = router.placement.open_home(name)
@@ -462,46 +452,31 @@ def texts(router: Router, call: Call) -> Answer:
     return Answer(well[0].number, 200, well[0].headers, body)
 
 
-def _route(methods: str, path: str, handler: Handler) -> tuple[tuple[str, ...], re.Pattern[str], Handler]:
-    return tuple(methods.split()), re.compile(path + "/?"), handler
-
-
-ROUTES = (
-    _route("POST", "/tasks", placed(Placement.of_task)),
-    _route("POST", "/tasks/batch", placed(Placement.of_batch)),
-    _route("POST", "/batches", placed(Placement.of_batch)),
-    _route("POST", "/tasks/outbox", outbox),
-    _route("GET", "/tasks", paged()),
-    _route("GET", "/dlq/failed-tasks", paged()),
-    _route("GET", "/batches", paged()),
-    _route("GET", "/audit", paged(entry_order)),
-    _route("GET POST PATCH DELETE", rf"/tasks/{_ID}(/.*)?", of_id),
-    _route("GET POST DELETE", rf"/batches/{_ID}(/.*)?", of_id),
-    _route("POST DELETE", rf"/dlq/failed-tasks/{_ID}(/.*)?", of_id),
-    _route("GET POST", rf"/bulk-actions/{_ID}(/.*)?", of_id),
-    _route("POST", "/bulk-actions(/preview)?", bulk.begin),
-    _route("GET", "/bulk-actions", merged(merging.bulk_actions)),
-    _route("GET", "/queues", merged(merging.by("name"))),
-    _route("POST", rf"/queues/{_NAME}/empty", bulk.empty),
-    _route("POST", rf"/queues/{_NAME}/(pause|resume)", everywhere(merging.together)),
-    _route("GET", "/types", merged(merging.by("name"))),
-    _route("GET", rf"/types/{_NAME}", one_document(merging.together)),
-    _route("POST", rf"/types/{_NAME}/(pause|resume)", everywhere(merging.together)),
-    _route("GET", "/limits", merged(merging.by("name"))),
-    _route("GET", rf"/limits/(types|keys)/{_NAME}", one_document(merging.together)),
-    _route("PUT DELETE", rf"/limits/(types|keys)/{_NAME}", everywhere(merging.together)),
-    _route("GET", "/workers", merged(merging.by("name", without=("held", "running")))),
-    _route("GET", "/waiting", merged(merging.waiting)),
-    _route("GET", "/schedules", paged(order_of_name)),
-    _route("GET PUT DELETE POST", rf"/schedules/{_NAME}(/.*)?", schedule),
-    _route("GET", "/breakdown", merged(merging.breakdown)),
-    _route("GET", "/timeline", merged(merging.timeline)),
-    _route("GET", r"/(breakdown\.csv|timeline\.md|audit\.csv|audit\.jsonl)", texts),
-    _route("GET", "/admin/locks", merged(merging.numbered)),
-    _route("GET DELETE", rf"/admin/locks/{_NAME}", any_holder),
-    _route("POST", "/admin/leader/step-down", everywhere(merging.first)),
-    _route("GET", "/admin/keys", merged(merging.by("id"))),
-    _route("GET", "/health(/ready)?", health),
-    _route("GET", "/health/detail", merged(merging.health_detail)),
-)
-"""Which requests are about one partition, and which about all; the rest is answered by the first one."""
+HANDLERS: Mapping[Across, Handler] = {
+    Across.ID: of_id,
+    Across.SCHEDULE: schedule,
+    Across.TASK: placed(Placement.of_task),
+    Across.BATCH: placed(Placement.of_batch),
+    Across.ROWS: outbox,
+    Across.BULK_ACTION: bulk.begin,
+    Across.QUEUE_TO_EMPTY: bulk.empty,
+    Across.ALL: everywhere(merging.together),
+    Across.STEP_DOWN: everywhere(merging.first),
+    Across.ONE: one_document(merging.together),
+    Across.HOLDER: any_holder,
+    Across.PAGES: paged(),
+    Across.PAGES_BY_ENTRY: paged(entry_order),
+    Across.PAGES_BY_NAME: paged(order_of_name),
+    Across.BY_NAME: merged(merging.by("name")),
+    Across.KEYS: merged(merging.by("id")),
+    Across.WORKERS: merged(merging.by("name", without=("held", "running"))),
+    Across.BULK_ACTIONS: merged(merging.bulk_actions),
+    Across.LOCKS: merged(merging.numbered),
+    Across.WAITING: merged(merging.waiting),
+    Across.BREAKDOWN: merged(merging.breakdown),
+    Across.TIMELINE: merged(merging.timeline),
+    Across.CHECKS: merged(merging.health_detail),
+    Across.HEALTH: health,
+    Across.TEXTS: texts,
+}
+"""How each kind of endpoint is answered, but for those of the first partition."""

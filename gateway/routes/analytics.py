@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from firmq.gateway import present, schemas
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
@@ -23,6 +24,7 @@ class AnalyticsRoutes:
     @endpoint(
         "GET",
         "/analytics",
+        Across.FIRST,
         tag="analytics",
         query=schemas.AnalyticsQuery,
         answers={200: Answer(description="The statistics.", model=schemas.AnalyticsView)},

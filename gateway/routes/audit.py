@@ -9,6 +9,7 @@ from datetime import datetime
 from pydantic import Field
 
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, View
 from firmq.shared.domain.csv_lines import MEDIA_TYPE as CSV
@@ -68,6 +69,7 @@ class AuditRoutes:
     @endpoint(
         "GET",
         "/audit",
+        Across.PAGES_BY_ENTRY,
         tag="audit",
         query=AuditQuery,
         answers={200: Answer(description="A page of entries, newest first.", model=AuditList)},
@@ -87,6 +89,7 @@ class AuditRoutes:
     @endpoint(
         "GET",
         "/audit.csv",
+        Across.TEXTS,
         tag="audit",
         query=AuditExportQuery,
         answers={200: Answer(description="All matching entries, newest first.", media_type=CSV)},
@@ -98,6 +101,7 @@ class AuditRoutes:
     @endpoint(
         "GET",
         "/audit.jsonl",
+        Across.TEXTS,
         tag="audit",
         query=AuditExportQuery,
         answers={200: Answer(description="All matching entries, newest first, one per line.", media_type=JSON_LINES)},

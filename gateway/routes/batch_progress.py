@@ -5,6 +5,7 @@ from __future__ import annotations
 from firmq.gateway import present, schemas
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.batches import Batches
@@ -20,6 +21,7 @@ class BatchRoutes:
     @endpoint(
         "GET",
         "/batches",
+        Across.PAGES,
         tag="batches",
         query=schemas.PageQuery,
         answers={200: Answer(description="A page of batches, newest first.", model=schemas.BatchList)},
@@ -36,6 +38,7 @@ class BatchRoutes:
     @endpoint(
         "GET",
         "/batches/{batch_id}",
+        Across.ID,
         tag="batches",
         answers={200: Answer(description="The batch.", model=schemas.BatchView)},
         problems=(refusals.NOT_FOUND,),
@@ -47,6 +50,7 @@ class BatchRoutes:
     @endpoint(
         "GET",
         "/batches/{batch_id}/tasks",
+        Across.ID,
         tag="batches",
         query=schemas.BatchItemsQuery,
         answers={
@@ -73,6 +77,7 @@ class BatchRoutes:
     @endpoint(
         "DELETE",
         "/batches/{batch_id}",
+        Across.ID,
         tag="batches",
         scope=Scope.OPERATE,
         act=AuditAction("cancelled batch", "{batch_id}"),
@@ -91,6 +96,7 @@ class BatchRoutes:
     @endpoint(
         "POST",
         "/batches/{batch_id}/retry",
+        Across.ID,
         tag="batches",
         scope=Scope.OPERATE,
         act=AuditAction("retried failures of batch", "{batch_id}"),

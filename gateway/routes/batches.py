@@ -13,6 +13,7 @@ from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import demand_scope, has_scope
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.tasks.batch_planner import (
     BatchPlanner,
     Identity,
@@ -63,6 +64,7 @@ class BatchSubmission:
     @endpoint(
         "POST",
         "/tasks/batch",
+        Across.BATCH,
         tag="batches",
         scope=Scope.SUBMIT,
         body=schemas.BatchBody,
@@ -91,6 +93,7 @@ class BatchSubmission:
     @endpoint(
         "POST",
         "/batches",
+        Across.BATCH,
         tag="batches",
         scope=Scope.SUBMIT,
         body=schemas.NewBatchBody,
@@ -131,6 +134,7 @@ class BatchSubmission:
     @endpoint(
         "POST",
         "/batches/{batch_id}/tasks",
+        Across.ID,
         tag="batches",
         scope=Scope.SUBMIT,
         body=schemas.MoreTasksBody,
@@ -153,6 +157,7 @@ class BatchSubmission:
     @endpoint(
         "POST",
         "/batches/{batch_id}/close",
+        Across.ID,
         tag="batches",
         scope=Scope.SUBMIT,
         answers={

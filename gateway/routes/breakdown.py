@@ -6,6 +6,7 @@ from firmq.gateway import schemas
 from firmq.gateway.auth.visible import demand_visible, is_visible
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.shared.domain.csv_lines import MEDIA_TYPE
 from firmq.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
 from firmq.shared.submission import refusals
@@ -20,6 +21,7 @@ class BreakdownRoutes:
     @endpoint(
         "GET",
         "/breakdown",
+        Across.BREAKDOWN,
         tag="tasks",
         query=schemas.BreakdownQuery,
         answers={200: Answer(description="The counts.", model=schemas.BreakdownView)},
@@ -40,6 +42,7 @@ class BreakdownRoutes:
     @endpoint(
         "GET",
         "/breakdown.csv",
+        Across.TEXTS,
         tag="tasks",
         query=schemas.BreakdownQuery,
         answers={200: Answer(description="All values, the most frequent first.", media_type=MEDIA_TYPE)},

@@ -7,6 +7,7 @@ from firmq.gateway.auth.authenticator import actor, demand_scope
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.queue_names import demand_queue
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.stores.api_keys import Scope
@@ -32,6 +33,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/preview",
+        Across.BULK_ACTION,
         tag="bulk actions",
         scope=Scope.READ,
         body=schemas.BulkPreviewBody,
@@ -55,6 +57,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions",
+        Across.BULK_ACTION,
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("started bulk action", ""),
@@ -74,6 +77,7 @@ class BulkRoutes:
     @endpoint(
         "GET",
         "/bulk-actions",
+        Across.BULK_ACTIONS,
         tag="bulk actions",
         answers={
             200: Answer(
@@ -86,7 +90,14 @@ class BulkRoutes:
         found, unreadable = self.bulk_actions.all()
         return Reply(content=schemas.BulkActionList(items=[_view(each) for each in found], unreadable=unreadable))
 
-    @endpoint("GET", "/bulk-actions/{action_id}", tag="bulk actions", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
+    @endpoint(
+        "GET",
+        "/bulk-actions/{action_id}",
+        Across.ID,
+        tag="bulk actions",
+        answers=_SHOWN,
+        problems=(refusals.NOT_FOUND,),
+    )
     def show(self, action_id: str) -> Reply:
         """Shows a bulk action with its progress."""
         return Reply(content=_view(self._get(action_id)))
@@ -94,6 +105,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/{action_id}/pause",
+        Across.ID,
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("paused bulk action", "{action_id}"),
@@ -107,6 +119,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/{action_id}/resume",
+        Across.ID,
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("resumed bulk action", "{action_id}"),
@@ -121,6 +134,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/{action_id}/undo",
+        Across.ID,
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("started undo of bulk action", "{action_id}"),
@@ -141,6 +155,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/{action_id}/abort",
+        Across.ID,
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("aborted bulk action", "{action_id}"),

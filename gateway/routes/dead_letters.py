@@ -5,6 +5,7 @@ from __future__ import annotations
 from firmq.gateway import schemas
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import task_list
 from firmq.shared.domain.task import TaskState
 from firmq.shared.failpoints import failpoint
@@ -24,6 +25,7 @@ class DeadLetterRoutes:
     @endpoint(
         "GET",
         "/dlq/failed-tasks",
+        Across.PAGES,
         tag="dead letters",
         query=schemas.DeadLettersQuery,
         answers={200: Answer(description="A page of dead letters, latest failure first.", model=schemas.TaskList)},
@@ -40,6 +42,7 @@ class DeadLetterRoutes:
     @endpoint(
         "POST",
         "/dlq/failed-tasks/{task_id}/retry",
+        Across.ID,
         tag="dead letters",
         scope=Scope.OPERATE,
         act=AuditAction("retried", "{task_id}"),
@@ -61,6 +64,7 @@ class DeadLetterRoutes:
     @endpoint(
         "DELETE",
         "/dlq/failed-tasks/{task_id}",
+        Across.ID,
         tag="dead letters",
         scope=Scope.ADMIN,
         act=AuditAction("deleted", "{task_id}"),

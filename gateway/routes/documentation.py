@@ -12,6 +12,7 @@ from typing import Any
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
 from firmq.gateway.http.errors import KINDS
+from firmq.gateway.http.parts import Across
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
@@ -32,7 +33,7 @@ _POLICY = (
 def _open(path: str, says: str, media_type: str = JSON) -> Callable[[F], F]:
     """Declares an endpoint that needs neither an API key nor Redis."""
     answer = Answer(description=says, media_type=media_type)
-    return endpoint("GET", path, tag="documentation", answers={200: answer}, store=False, scope=None)
+    return endpoint("GET", path, Across.FIRST, tag="documentation", answers={200: answer}, store=False, scope=None)
 
 
 class Documentation:

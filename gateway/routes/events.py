@@ -11,6 +11,7 @@ from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observatio
 from firmq.gateway.events.output import OutputObservation, last_chunk
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.batches import BatchView
 from firmq.gateway.schemas.tasks import TaskView
 from firmq.shared.domain import strict_json
@@ -77,6 +78,7 @@ class EventRoutes:
     @endpoint(
         "GET",
         "/tasks/{task_id}/events",
+        Across.ID,
         tag="tasks",
         answers=ANSWERS,
         problems=(refusals.NOT_FOUND, errors.BUSY),
@@ -94,6 +96,7 @@ class EventRoutes:
     @endpoint(
         "GET",
         "/tasks/{task_id}/stream",
+        Across.ID,
         tag="tasks",
         answers=ANSWERS,
         problems=(refusals.NOT_FOUND, errors.BUSY),
@@ -111,6 +114,7 @@ class EventRoutes:
     @endpoint(
         "GET",
         "/batches/{batch_id}/events",
+        Across.ID,
         tag="batches",
         answers=ANSWERS,
         problems=(refusals.NOT_FOUND, errors.BUSY),

@@ -11,6 +11,7 @@ from firmq.gateway import schemas
 from firmq.gateway.circuit_breaker import CircuitBreaker
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.readiness import Readiness
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor import Level, examine, worst
@@ -59,6 +60,7 @@ class HealthRoutes:
     @endpoint(
         "GET",
         "/health",
+        Across.HEALTH,
         tag="health",
         answers={
             200: Answer(description="Tasks are accepted; `notes` lists findings.", model=schemas.Health),
@@ -78,6 +80,7 @@ class HealthRoutes:
     @endpoint(
         "GET",
         "/health/detail",
+        Across.CHECKS,
         tag="health",
         answers={200: Answer(description="Every check with its finding and advice.", model=schemas.HealthDetail)},
         problems=(errors.ASKED_TOO_OFTEN,),
@@ -99,6 +102,7 @@ class HealthRoutes:
     @endpoint(
         "GET",
         "/health/live",
+        Across.FIRST,
         tag="health",
         scope=None,
         answers={200: Answer(description="The process is alive.", model=schemas.Alive)},
@@ -111,6 +115,7 @@ class HealthRoutes:
     @endpoint(
         "GET",
         "/health/ready",
+        Across.HEALTH,
         tag="health",
         scope=None,
         answers={

@@ -9,6 +9,7 @@ from pydantic import Field
 from redis import Redis
 
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.decode import whole_or_none
@@ -44,6 +45,7 @@ class KeyRoutes:
     @endpoint(
         "GET",
         "/admin/keys",
+        Across.KEYS,
         tag="keys",
         scope=Scope.ADMIN,
         answers={200: Answer(description="All keys.", model=KeyList)},

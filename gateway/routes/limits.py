@@ -9,6 +9,7 @@ from pydantic import Field
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.limit import read_limit
 from firmq.shared.stores.api_keys import Scope
@@ -76,12 +77,18 @@ class LimitRoutes:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
-    @endpoint("GET", "/limits", tag="limits", answers={200: Answer(description="All limits.", model=LimitList)})
+    @endpoint(
+        "GET",
+        "/limits",
+        Across.BY_NAME,
+        tag="limits",
+        answers={200: Answer(description="All limits.", model=LimitList)},
+    )
     def all(self) -> Reply:
         """Lists the limits in force with origin, running tasks and waiting tasks."""
         return Reply(content=LimitList(items=[_view(each) for each in self.limits.all()]))
 
-    @endpoint("GET", "/limits/types/{name}", tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
+    @endpoint("GET", "/limits/types/{name}", Across.ONE, tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
     def of_type(self, name: str) -> Reply:
         """Shows the limit of a task type."""
         return self._show(f"type:{name}")
@@ -89,6 +96,7 @@ class LimitRoutes:
     @endpoint(
         "PUT",
         "/limits/types/{name}",
+        Across.ALL,
         tag="limits",
         scope=Scope.OPERATE,
         act=AuditAction("set limit", "type:{name}"),
@@ -102,6 +110,7 @@ class LimitRoutes:
     @endpoint(
         "DELETE",
         "/limits/types/{name}",
+        Across.ALL,
         tag="limits",
         scope=Scope.OPERATE,
         act=AuditAction("removed limit", "type:{name}"),
@@ -112,7 +121,7 @@ class LimitRoutes:
         """Removes the limit of a task type. A limit declared by its handler or the settings applies again."""
         return self._delete(f"type:{name}")
 
-    @endpoint("GET", "/limits/keys/{name}", tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
+    @endpoint("GET", "/limits/keys/{name}", Across.ONE, tag="limits", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
     def of_key(self, name: str) -> Reply:
         """Shows the limit of tasks with a limit_key."""
         return self._show(f"key:{name}")
@@ -120,6 +129,7 @@ class LimitRoutes:
     @endpoint(
         "PUT",
         "/limits/keys/{name}",
+        Across.ALL,
         tag="limits",
         scope=Scope.OPERATE,
         act=AuditAction("set limit", "key:{name}"),
@@ -133,6 +143,7 @@ class LimitRoutes:
     @endpoint(
         "DELETE",
         "/limits/keys/{name}",
+        Across.ALL,
         tag="limits",
         scope=Scope.OPERATE,
         act=AuditAction("removed limit", "key:{name}"),

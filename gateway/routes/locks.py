@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.redis.keys import Keys
 from firmq.shared.stores.api_keys import Scope
@@ -75,7 +76,13 @@ class LockRoutes:
     def __init__(self, admin: LockAdmin) -> None:
         self.admin = admin
 
-    @endpoint("GET", "/admin/locks", tag="locks", answers={200: Answer(description="All locks.", model=LockList)})
+    @endpoint(
+        "GET",
+        "/admin/locks",
+        Across.LOCKS,
+        tag="locks",
+        answers={200: Answer(description="All locks.", model=LockList)},
+    )
     def all(self) -> Reply:
         """Lists the locks of housekeeping and of handlers with owner, acquisition time and remaining time."""
         return Reply(content=LockList(items=[_view(each, self.admin.scripts.keys) for each in self.admin.all()]))
@@ -83,6 +90,7 @@ class LockRoutes:
     @endpoint(
         "GET",
         "/admin/locks/{name}",
+        Across.HOLDER,
         tag="locks",
         answers={200: Answer(description="The lock.", model=LockView)},
         problems=(refusals.NOT_FOUND,),
@@ -94,6 +102,7 @@ class LockRoutes:
     @endpoint(
         "DELETE",
         "/admin/locks/{name}",
+        Across.HOLDER,
         tag="locks",
         scope=Scope.ADMIN,
         body=UnlockBody,
@@ -109,6 +118,7 @@ class LockRoutes:
     @endpoint(
         "POST",
         "/admin/leader/step-down",
+        Across.STEP_DOWN,
         tag="locks",
         scope=Scope.ADMIN,
         body=StepDownBody,

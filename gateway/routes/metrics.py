@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from firmq.gateway import schemas
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.metrics_federation import MetricsFederation
 from firmq.shared.submission import refusals
@@ -24,6 +25,7 @@ class MetricsRoutes:
     @endpoint(
         "GET",
         "/metrics",
+        Across.FIRST,
         tag="metrics",
         # Open as in every other part: counts, and names of types and queues; no data, ids or clients.
         scope=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from firmq.gateway import schemas
 from firmq.gateway.auth.authenticator import submitter
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.shared.failpoints import failpoint
 from firmq.shared.stores.api_keys import Scope
@@ -22,6 +23,7 @@ class OutboxRoutes:
     @endpoint(
         "POST",
         "/tasks/outbox",
+        Across.ROWS,
         tag="tasks",
         scope=Scope.SUBMIT,
         body=schemas.OutboxBody,

@@ -6,6 +6,7 @@ from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.bulk_actions import STARTED, begin
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
@@ -24,7 +25,13 @@ class QueueRoutes:
         self.bulk_actions = bulk_actions
         self.default_priority = default_priority
 
-    @endpoint("GET", "/queues", tag="queues", answers={200: Answer(description="All queues.", model=schemas.QueueList)})
+    @endpoint(
+        "GET",
+        "/queues",
+        Across.BY_NAME,
+        tag="queues",
+        answers={200: Answer(description="All queues.", model=schemas.QueueList)},
+    )
     def all(self) -> Reply:
         """Lists the queues by weight with waiting tasks, age of the oldest, and pauses."""
         return Reply(content=schemas.QueueList(items=self._items()))
@@ -32,6 +39,7 @@ class QueueRoutes:
     @endpoint(
         "POST",
         "/queues/{name}/pause",
+        Across.ALL,
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("paused queue", "{name}"),
@@ -48,6 +56,7 @@ class QueueRoutes:
     @endpoint(
         "POST",
         "/queues/{name}/resume",
+        Across.ALL,
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("resumed queue", "{name}"),
@@ -63,6 +72,7 @@ class QueueRoutes:
     @endpoint(
         "POST",
         "/queues/{name}/empty",
+        Across.QUEUE_TO_EMPTY,
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("started bulk action", ""),
@@ -79,6 +89,7 @@ class QueueRoutes:
     @endpoint(
         "POST",
         "/queues/{name}/foreign/move",
+        Across.FIRST,
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("moved RQ's jobs out of queue", "{name}"),

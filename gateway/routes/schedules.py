@@ -13,6 +13,7 @@ from pydantic import Field
 from firmq.gateway import present, schemas
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.routes.tasks import note_positions
 from firmq.gateway.schemas.values import View
@@ -120,6 +121,7 @@ class ScheduleRoutes:
     @endpoint(
         "GET",
         "/schedules",
+        Across.PAGES_BY_NAME,
         tag="schedules",
         query=schemas.PageQuery,
         answers={200: Answer(description="A page of schedules.", model=ScheduleList)},
@@ -134,6 +136,7 @@ class ScheduleRoutes:
     @endpoint(
         "GET",
         "/schedules/{name}",
+        Across.SCHEDULE,
         tag="schedules",
         answers={200: Answer(description="The schedule.", model=ScheduleView)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
@@ -145,6 +148,7 @@ class ScheduleRoutes:
     @endpoint(
         "GET",
         "/schedules/{name}/runs",
+        Across.SCHEDULE,
         tag="schedules",
         answers={200: Answer(description="Its last runs.", model=RunList)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
@@ -159,6 +163,7 @@ class ScheduleRoutes:
     @endpoint(
         "PUT",
         "/schedules/{name}",
+        Across.SCHEDULE,
         tag="schedules",
         scope=Scope.ADMIN,
         act=AuditAction("changed schedule", "{name}"),
@@ -182,6 +187,7 @@ class ScheduleRoutes:
     @endpoint(
         "DELETE",
         "/schedules/{name}",
+        Across.SCHEDULE,
         tag="schedules",
         scope=Scope.ADMIN,
         act=AuditAction("deleted schedule", "{name}"),
@@ -196,6 +202,7 @@ class ScheduleRoutes:
     @endpoint(
         "POST",
         "/schedules/{name}/pause",
+        Across.SCHEDULE,
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("paused schedule", "{name}"),
@@ -211,6 +218,7 @@ class ScheduleRoutes:
     @endpoint(
         "POST",
         "/schedules/{name}/resume",
+        Across.SCHEDULE,
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("resumed schedule", "{name}"),
@@ -225,6 +233,7 @@ class ScheduleRoutes:
     @endpoint(
         "POST",
         "/schedules/{name}/run",
+        Across.SCHEDULE,
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("ran schedule now", "{name}"),

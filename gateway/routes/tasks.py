@@ -16,7 +16,7 @@ from firmq.gateway.auth.authenticator import actor, has_scope, submitter
 from firmq.gateway.auth.visible import demand_no_placeholder
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import POSITIONS
+from firmq.gateway.http.parts import POSITIONS, Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.routes.queue_names import demand_queue
 from firmq.shared.domain import strict_json, task_data
@@ -65,6 +65,7 @@ class Tasks:
     @endpoint(
         "POST",
         "/tasks",
+        Across.TASK,
         tag="tasks",
         scope=Scope.SUBMIT,
         body=schemas.NewTaskBody,
@@ -120,6 +121,7 @@ class Tasks:
     @endpoint(
         "GET",
         "/tasks",
+        Across.PAGES,
         tag="tasks",
         query=schemas.TasksQuery,
         answers={200: Answer(description="A page of tasks, newest first.", model=schemas.TaskList)},
@@ -134,6 +136,7 @@ class Tasks:
     @endpoint(
         "GET",
         "/tasks/{task_id}",
+        Across.ID,
         tag="tasks",
         answers={200: Answer(description="The task.", model=schemas.TaskDetailView)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.PAYLOAD_STORE),
@@ -150,6 +153,7 @@ class Tasks:
     @endpoint(
         "PATCH",
         "/tasks/{task_id}",
+        Across.ID,
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("changed", "{task_id}"),
@@ -187,6 +191,7 @@ class Tasks:
     @endpoint(
         "POST",
         "/tasks/{task_id}/restore",
+        Across.ID,
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("restored", "{task_id}"),
@@ -205,6 +210,7 @@ class Tasks:
     @endpoint(
         "POST",
         "/tasks/{task_id}/signals/{name}",
+        Across.ID,
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("signalled", "{task_id}"),
@@ -229,6 +235,7 @@ class Tasks:
     @endpoint(
         "POST",
         "/tasks/{task_id}/redeliver",
+        Across.ID,
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("redelivered", "{task_id}"),
@@ -244,6 +251,7 @@ class Tasks:
     @endpoint(
         "DELETE",
         "/tasks/{task_id}",
+        Across.ID,
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("cancelled", "{task_id}"),
@@ -264,6 +272,7 @@ class Tasks:
     @endpoint(
         "GET",
         "/tasks/{task_id}/result",
+        Across.ID,
         tag="tasks",
         query=schemas.ResultQuery,
         answers={

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import Query, View
 from firmq.shared.alerts.incident import LONGEST, MOST, Incident, Incidents, as_markdown, check_range
 from firmq.shared.submission import refusals
@@ -52,6 +53,7 @@ class TimelineRoutes:
     @endpoint(
         "GET",
         "/timeline",
+        Across.TIMELINE,
         tag="system",
         query=TimelineQuery,
         answers={200: Answer(description="The events.", model=TimelineView)},
@@ -74,6 +76,7 @@ class TimelineRoutes:
     @endpoint(
         "GET",
         "/timeline.md",
+        Across.TEXTS,
         tag="system",
         query=TimelineQuery,
         answers={200: Answer(description="The events as a list.", media_type=MARKDOWN)},

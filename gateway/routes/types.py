@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firmq.gateway import present, schemas
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.queues import pause
 from firmq.shared.domain.retry import RetryPolicy
 from firmq.shared.stores.api_keys import Scope
@@ -24,7 +25,11 @@ class TypeRoutes:
         self.pauses = pauses
 
     @endpoint(
-        "GET", "/types", tag="types", answers={200: Answer(description="All task types.", model=schemas.TypeList)}
+        "GET",
+        "/types",
+        Across.BY_NAME,
+        tag="types",
+        answers={200: Answer(description="All task types.", model=schemas.TypeList)},
     )
     def all(self) -> Reply:
         """Lists the task types with the JSON Schema of their data."""
@@ -35,7 +40,7 @@ class TypeRoutes:
         ]
         return Reply(content=schemas.TypeList(items=items))
 
-    @endpoint("GET", "/types/{name}", tag="types", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
+    @endpoint("GET", "/types/{name}", Across.ONE, tag="types", answers=_SHOWN, problems=(refusals.NOT_FOUND,))
     def one(self, name: str) -> Reply:
         """Shows one task type."""
         return Reply(content=self._view(name))
@@ -43,6 +48,7 @@ class TypeRoutes:
     @endpoint(
         "POST",
         "/types/{name}/pause",
+        Across.ALL,
         tag="types",
         scope=Scope.OPERATE,
         act=AuditAction("paused type", "{name}"),
@@ -59,6 +65,7 @@ class TypeRoutes:
     @endpoint(
         "POST",
         "/types/{name}/resume",
+        Across.ALL,
         tag="types",
         scope=Scope.OPERATE,
         act=AuditAction("resumed type", "{name}"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import View
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.queues import Queues
@@ -41,6 +42,7 @@ class WaitingRoutes:
     @endpoint(
         "GET",
         "/waiting",
+        Across.WAITING,
         tag="queues",
         answers={200: Answer(description="The reasons, the most frequent first.", model=WaitingView)},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from firmq.gateway import present, schemas
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.parts import Across
 from firmq.shared.stores.workers import Workers
 
 
@@ -16,6 +17,7 @@ class WorkerRoutes:
     @endpoint(
         "GET",
         "/workers",
+        Across.WORKERS,
         tag="workers",
         answers={
             200: Answer(description="Live workers by name, then lost workers, latest first.", model=schemas.WorkerList)

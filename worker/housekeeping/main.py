@@ -392,9 +392,7 @@ def _scripts(settings: Settings) -> Scripts:
 def _others(settings: Settings) -> dict[int, Scripts]:
     """Returns what jobs need of all partitions; one that hangs must not delay the others for long."""
     return {
-        number: Scripts(
-            connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"),
-        )
+        number: Scripts(connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"))
         for number, each in settings.partitions.items()
     }
 

@@ -8,10 +8,11 @@ import pytest
 from flask import Flask
 
 from firmq.gateway.http.endpoints import Reply, endpoint, register
+from firmq.gateway.http.parts import Across
 
 
 class WithoutReplay:
-    @endpoint("POST", "/copies", tag="tasks", answers={}, idempotent=True)
+    @endpoint("POST", "/copies", Across.FIRST, tag="tasks", answers={}, idempotent=True)
     def copy(self) -> Reply:
         """Copies."""
         return Reply(content={})
