@@ -157,7 +157,7 @@ def _running(task: TaskSummary, cancel: str | None, now: datetime) -> str:
 
 def _failed(task: TaskDetail) -> str:
     error = task.summary.error
-    return f"It failed for good{f' with {error.type}' if error else ''}{_attempts(task)}: retry or delete it."
+    return f"It failed permanently{f' with {error.type}' if error else ''}{_attempts(task)}: retry or delete it."
 
 
 def _attempts(task: TaskDetail) -> str:

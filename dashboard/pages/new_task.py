@@ -33,7 +33,7 @@ LONGEST = 16_384
 MOST = 500
 """Types to choose from."""
 OPTIONS = (
-    Field(key="queue", label="Queue", help="empty: that of the type"),
+    Field(key="queue", label="Queue", help="empty: the queue of the type"),
     Field(key="delay", kind="number", label="Delay", help="seconds before it may run"),
     Field(key="tags", kind="words", label="Tags", help="words, separated by spaces"),
     Field(

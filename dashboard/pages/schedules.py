@@ -42,7 +42,7 @@ OPTIONS = (
         key="interval", kind="number", label="Interval", help="seconds from one due time to the next, instead of cron"
     ),
     Field(key="timezone", label="Time zone", help="of cron, such as Europe/Berlin", default="UTC"),
-    Field(key="queue", label="Queue", help="empty: that of the type"),
+    Field(key="queue", label="Queue", help="empty: the queue of the type"),
     Field(
         key="missed",
         widget="choice",

@@ -25,7 +25,7 @@ def is_visible(path: str) -> bool:
 
 
 def demand_visible(path: str) -> None:
-    """Raises Refusal (403) for a field that the caller may not see: counts and filters would tell its values."""
+    """Raises Refusal (403) for a field that the caller may not see: counts and filters would leak its values."""
     if not is_visible(path):
         raise Refusal(errors.SCOPE, f"DASHBOARD_REDACT hides {path} from personal API keys")
 

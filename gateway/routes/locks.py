@@ -35,7 +35,7 @@ class LockView(View):
     thread_id: int | None = Field(description="Thread of the owner that acquired it.")
     fencing_token: str | None = Field(description="Required by a forced release; new for every holder.")
     fencing_number: int | None = Field(
-        description="Grows with every holder; of the last holder while the lock is free."
+        description="Fencing token: increases with every acquisition. Of the last holder while the lock is free."
     )
     acquired_at: datetime | None
 

@@ -147,7 +147,9 @@ class TaskView(View):
         "milliseconds since 1970."
     )
     archived: bool = Field(False, description="Whether it is in the history only: it can be read, not changed.")
-    corrupt: str | None = Field(description="Part of the stored record that cannot be read; null: all of it can.")
+    corrupt: str | None = Field(
+        description="Part of the stored record that cannot be read; null if the record is intact."
+    )
 
 
 class AttemptView(View):

@@ -233,7 +233,7 @@ def _schedules(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
             level=Level.WARNING,
             subject=name,
             title=f"Schedule {name} missed due times {_MINUTES}",
-            advice="No housekeeper ran at that time, or Redis was away. Run it now if that is needed.",
+            advice="No housekeeper ran at that time, or Redis was unreachable. Run it now if that is needed.",
             link=f"/schedules/{quote(name, safe='')}",
         )
     for name, failed in now.failing_schedules.items():
@@ -339,7 +339,7 @@ def _dead_letters(now: Observation, thresholds: Thresholds) -> Iterator[Alert]:
                 name="FirmqDeadLettersGrowing",
                 level=Level.WARNING,
                 subject=group.key,
-                title=f"{recent:,} {group.type} {have} failed for good {_MINUTES}",
+                title=f"{recent:,} {group.type} {have} failed permanently {_MINUTES}",
                 advice=cause,
                 link=f"/dead-letters/{group.key}",
             )

@@ -1,4 +1,4 @@
-"""What becomes of an alert: it holds for a while, is sent once, and is reported once as resolved.
+"""The life cycle of an alert: it holds for a while, is sent once, and is reported once as resolved.
 
 Pure: what was remembered and what is found go in, what is to be remembered and to be sent comes out.
 """
@@ -15,8 +15,8 @@ from firmq.shared.domain.clock import to_us
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is remembered of an alert: its text when it was last sent, since when it holds (µs), the level it was sent
-    with ("" for not sent), and since when it does not hold any more (µs; 0 while it does)."""
+    """The stored state of an alert: its text when it was last sent, since when it holds (µs), the level it was sent
+    with ("" for not sent), and since when it no longer holds (µs; 0 while it does)."""
 
     name: str
     level: str

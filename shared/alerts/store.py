@@ -1,4 +1,4 @@
-"""What is remembered of alerts, and the messages about them that are still to be sent."""
+"""The stored state of alerts, and the messages about them that are still to be sent."""
 
 from __future__ import annotations
 

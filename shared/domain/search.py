@@ -101,7 +101,7 @@ def _is(value: Any, forms: Mapping[str, str]) -> bool:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Returns the fields of a `Filter` that a search stands for. Raises SearchError."""
+    """Returns the fields of the `Filter` that a search expands to. Raises SearchError."""
     if len(text) > LONGEST:
         raise SearchError(f"the search has {len(text)} characters: shorten it to {LONGEST}")
     found: dict[str, Any] = {}

@@ -72,7 +72,7 @@ def keys_of(redis: Redis) -> Keys:
 
 
 def mark_of(redis: Redis) -> str:
-    """Returns what the ids end with that are made in the partition which a client belongs to."""
+    """Returns the suffix of task ids made in the partition of this client."""
     return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition") or 0))
 
 

@@ -1,4 +1,4 @@
-"""The dead-letter queue: tasks that failed for good, until they are retried or deleted."""
+"""The dead-letter queue: tasks that failed permanently, until they are retried or deleted."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def reap(
 ) -> list[Reaped]:
     """Ends attempts whose lease has expired.
 
-    A call later than `patience_us` after the previous one extends all leases by another `lease_us`: Redis was away.
+    A call later than `patience_us` after the previous one extends all leases by `lease_us`: Redis was unreachable.
     """
     reply = scripts.call("reap", limit, max_crashes, fencing_token.lock, fencing_token.token, lease_us, patience_us)
     return [Reaped(*map(text_or_number, row)) for row in reply]

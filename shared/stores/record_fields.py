@@ -73,7 +73,7 @@ def read_summary(task_id: str, values: Sequence[bytes | None]) -> TaskSummary:
 
 
 def broken(task_id: str, why: str) -> TaskSummary:
-    """Returns a task of which nothing can be read."""
+    """Returns a placeholder for a record that cannot be read."""
     return TaskSummary(
         id=task_id,
         type="?",

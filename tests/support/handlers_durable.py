@@ -486,7 +486,7 @@ def wrong_round() -> None:
 
 @task("compensating")
 def compensating(folder: str) -> str:
-    """Undoes what it did when a step fails for good, and is a dead letter then."""
+    """Undoes what it did when a step fails permanently, and is a dead letter then."""
     step("reserve", mark, folder, "reserve")
 
     def charge() -> None:

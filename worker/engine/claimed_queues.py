@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LOOK, IDLE_LOOK = 1.0, 15.0
 """Seconds after which a claim is sent together with the question which queues there are, of a busy and an idle worker.
 
-An idle one is told of new queues, woken for those that it knows, and finds other tasks by its patterns.
+An idle worker discovers queues by notifications, by wake-ups for those that it knows, and by its patterns.
 """
 ACTIVE = 8.0
 """Seconds for which claims name a queue after it was seen with tasks."""

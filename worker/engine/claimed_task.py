@@ -67,8 +67,8 @@ class ClaimedTask:
     suspicions: int = 0
     """How often an executor died that ran it beside others."""
     rq_job: tuple[Any, ...] = ()
-    """Of a task that was made of an RQ job: what a `ClaimedJob` is made of."""
-    session: Session = field(default=None, repr=False)  # type: ignore[assignment]  # that which claimed it sets it
+    """The fields of the RQ job, if the task was made of one; input of `ClaimedJob`."""
+    session: Session = field(default=None, repr=False)  # type: ignore[assignment]  # set by the session that claimed it
     """Where its lease is."""
 
     def give_back(self) -> None:
@@ -91,7 +91,7 @@ class ClaimedTask:
         return self.losses > 0 or self.crashes > 0 or self.suspicions > 0
 
     def runs_isolated(self, now: float) -> bool:
-        """Returns the same, unless it has run for so long that it does not matter: such a crash comes soon, mostly."""
+        """Returns the same, unless it has run for so long that it does not matter: most crashes happen early."""
         return self.crashed_before and now < self.began_at + SETTLED
 
     def company(self, slots: int) -> int:

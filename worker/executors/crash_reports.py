@@ -53,7 +53,7 @@ class CrashReports:
         return self._report(claimed, Outcome.CRASHED, TaskState.RETRYING, began_at, error, to_us(delay) if delay else 0)
 
     def suspected(self, claimed: ClaimedTask, began_at: float, why: str, beside: int) -> Report:
-        """Reports the death of an executor that ran several tasks: each runs again, at no cost, beside fewer others."""
+        """Reports the death of an executor that ran several tasks: each runs again in a smaller group, uncharged."""
         message = f"its executor, which ran {beside} tasks, died: {why}"
         report = self.interrupted(claimed, began_at, message)
         report.rq_result = b"suspicions:%d" % (claimed.suspicions + 1)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _START_TRIES = 3
 RELOAD_GRACE = 2.0
-"""Seconds for which tasks may continue in executors with the handlers of before a reload."""
+"""Seconds for which tasks may continue after a reload in executors with the previous handlers."""
 _LONGEST_PAUSE = 5.0
 """Seconds until the next try after several executors of a kind have failed to start."""
 _NO_ROOM = 2.0

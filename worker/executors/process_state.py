@@ -259,7 +259,7 @@ def _restore_locale(original: str) -> None:
 
 
 def _current_loop() -> list[Property]:
-    """The thread's current event loop: closed, or unset for good as by asyncio.run."""
+    """The thread's current event loop: closed, or unset as by asyncio.run."""
     local = getattr(asyncio.get_event_loop_policy(), "_local", None)
     if local is None:
         return []

@@ -55,7 +55,7 @@ class TaskSuspended(BaseException):
 
 
 class StepFailed(Exception):
-    """Raised by a step that has ended for good with an error of its `give_up_on`, in this attempt or an earlier one.
+    """Raised by a step that failed permanently with an error of its `give_up_on`, in this attempt or an earlier one.
 
     `step` is its name, `error_type` the class name of the error. A task that does not handle it becomes a dead letter.
     """

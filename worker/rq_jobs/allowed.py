@@ -1,4 +1,4 @@
-"""What of an RQ job may be loaded: functions and classes by name, and pickles that name nothing else.
+"""The allow-list for loading RQ jobs: functions and classes by name, and pickles that name nothing else.
 
 A job names its function, its callbacks and, in a pickle, any class. A name is imported only if it matches RQ_ALLOW, and
 what is found there must be at home under a matching name too: `shop.tasks.os.system` matches `shop.*` and is refused.

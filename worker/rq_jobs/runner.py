@@ -54,7 +54,7 @@ class JobRunner(SimpleWorker):
     def run(self, job: Job, queue: Queue, *, is_first: bool) -> str:
         """Runs the job and returns its status then, "deleted" when RQ keeps nothing of it.
 
-        Raises the error with which it failed for good, which RQ has recorded, or NotRecorded.
+        Raises the error with which it failed permanently, which RQ has recorded, or NotRecorded.
         """
         try:
             if not is_first or job.get_status(refresh=False) != JobStatus.QUEUED:

@@ -1,6 +1,6 @@
 """`firmq rq-return`: gives all jobs that were adopted back to RQ, so that `rq worker` runs what waits.
 
-Workers that run jobs of RQ programs must have stopped. A worker that stops in order returns what did not start by
+Workers that run jobs of RQ programs must have stopped. A worker that shuts down cleanly returns what did not start by
 itself; this also returns jobs of workers that were killed: begun ones, those that ended and did not enqueue their
 dependents yet, and those whose `on_failure` was to be called. It reads no arguments of jobs, so it needs none of the
 programs' modules.

@@ -146,7 +146,7 @@ def test_from_a_failure_to_its_reason_to_its_cure(site: Site) -> None:
     page.locator("#count-failed", has_text="1").wait_for()
     page.get_by_role("link", name="NothingToProcess").first.click()
     page.get_by_role("link", name=task[-8:]).click()
-    page.get_by_text("It failed for good with NothingToProcess after 2 attempts").wait_for()
+    page.get_by_text("It failed permanently with NothingToProcess after 2 attempts").wait_for()
     assert "raise NothingToProcess" in page.locator("#attempt-2 pre").first.inner_text()
     page.get_by_label("Data, as JSON").fill('"to be or not to be"')
     page.get_by_role("button", name="Retry with this data").click()
@@ -406,7 +406,7 @@ def test_signing_in_and_what_each_role_is_offered(system: System, chromium: Brow
     page.get_by_label("Name").fill("vera")
     page.get_by_label("Password").fill("correct horse")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_text("It failed for good").wait_for()
+    page.get_by_text("It failed permanently").wait_for()
     assert page.get_by_role("button", name="Retry").count() == 0
     page.get_by_role("button", name=re.compile("vera")).click()
     page.get_by_label("Name").fill("anna")

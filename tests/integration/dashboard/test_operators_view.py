@@ -110,7 +110,7 @@ def detail(*outcomes: str, attempt: int = 0, **summary: Any) -> TaskDetail:
         ),
         (
             detail("waited", "failed", "failed", state=TaskState.FAILED),
-            "It failed for good after 2 attempts; it waited once: retry or delete it.",
+            "It failed permanently after 2 attempts; it waited once: retry or delete it.",
         ),
     ],
 )

@@ -45,7 +45,7 @@ def test_the_overview_counts_every_state(browser: Browser, system: System) -> No
     for state, count in {"pending": 1, "scheduled": 1, "failed": 2, "running": 0}.items():
         assert f'id="count-{state}">{count}<' in page
     assert "No worker is alive" in page
-    assert "failed for good in the last 10 minutes" in page
+    assert "failed permanently in the last 10 minutes" in page
 
 
 def test_a_paused_queue_is_told_with_its_reason(browser: Browser, system: System) -> None:
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_a_page_too(browser: Browser, path: str) -> None:
 def test_a_task_shows_its_history(browser: Browser, system: System) -> None:
     [dead] = bury(system, ["order 7 is unknown"], tags=("eu",))
     page = browser.text(f"/tasks/{dead}")
-    for text in ("It failed for good with ValueError", "order 7 is unknown", "Attempt 1", "Traceback", "shop.pay"):
+    for text in ("It failed permanently with ValueError", "order 7 is unknown", "Attempt 1", "Traceback", "shop.pay"):
         assert text in page
     assert "other tasks with this error" in page
 

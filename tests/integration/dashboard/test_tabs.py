@@ -118,10 +118,10 @@ def test_a_task_is_shown_as_it_was_two_seconds_ago_at_most(
     browser: Browser, watch: ExecutorMonitor, system: System
 ) -> None:
     [task] = bury(system, ["no"])
-    assert "It failed for good" in browser.text(f"/tasks/{task}")
+    assert "It failed permanently" in browser.text(f"/tasks/{task}")
     system.dead_letters.requeue(task)
     watch.now += cache.FRESH - 0.1
-    assert "It failed for good" in browser.text(f"/tasks/{task}")
+    assert "It failed permanently" in browser.text(f"/tasks/{task}")
     watch.now += 0.2
     assert "No worker is alive" in browser.text(f"/tasks/{task}")
     system.redis.delete(keys.rq_job(task))

@@ -50,7 +50,7 @@ class Gateway:
         self._report(task_id, "completed", payload=base64.b64encode(json.dumps(result).encode()))
 
     def fail(self, task_id: str, message: str = "it broke") -> None:
-        """A worker takes what waits, and this task fails for good."""
+        """A worker takes what waits, and this task fails permanently."""
         assert task_id in self.start()
         error = {"type": "ValueError", "message": message, "place": "shop.pay", "traceback": "Traceback ..."}
         self._report(task_id, "failed", error=error)

@@ -255,7 +255,7 @@ LOCKS = {
 IDLE = {"HOUSEKEEPER_UNLOCK_INTERVAL": "1h", "HOUSEKEEPER_RECOVERY_TASKS": "0"}
 """Neither moves due tasks nor notices that their index was changed."""
 FAULTS = {
-    "FirmqDeadLettersGrowing": Fault("1 stubborn task has failed for good", dead_letters),
+    "FirmqDeadLettersGrowing": Fault("1 stubborn task has failed permanently", dead_letters),
     "FirmqVersionFails": Fault("Since 1.42 stubborn fails 100 % (0 % before), one new cause", bad_deploy),
     "FirmqOldestTaskTooOld": Fault("The oldest task in normal has waited", old_task),
     "FirmqNoWorkerForType": Fault("No live worker can run from-the-future", unknown_type),
@@ -335,13 +335,13 @@ def test_a_message_has_the_cause_the_page_and_the_runbook(site: tuple[System, To
     system, said = site
     system.start_housekeeper()
     dead_letters(system)
-    wait_until(lambda: said.fired("1 stubborn task has failed for good") == (1, 1), "both channels are told")
+    wait_until(lambda: said.fired("1 stubborn task has failed permanently") == (1, 1), "both channels are told")
     [chat] = [text for text in said.chats() if "stubborn" in text]
     [mail] = [each for each in said.mail.emails if "stubborn" in each.get_content()]
     [text] = [each for each in said.mail.texts() if "stubborn" in each]
     group = FailureGroups(system.scripts).page(0, 1)[0][0].key
     logged = {(each.title, each.link, each.resolved) for each in AlertStore(system.scripts).logged()}
-    assert ("1 stubborn task has failed for good in the last 10 minutes", f"/dead-letters/{group}", False) in logged
+    assert ("1 stubborn task has failed permanently in the last 10 minutes", f"/dead-letters/{group}", False) in logged
     assert "KeyError: 'no such thing'" in chat
     assert f"<https://queue.example.com/dead-letters/{group}|Dashboard>" in chat
     assert f"Dashboard: https://queue.example.com/dead-letters/{group}\n" in text
@@ -381,7 +381,7 @@ def test_quiet_hours_put_off_warnings_and_no_danger(redis_client: Redis, redis_u
         wait_until(lambda: said.resolved("No worker is alive") == (1, 1), "its end is told")
         wait_until(lambda: "DeadLetters" in str(system.redis.hkeys(keys.ALERTS)), "the warning is known")
         time.sleep(1)
-        assert said.fired("has failed for good") == (0, 0)
+        assert said.fired("has failed permanently") == (0, 0)
 
 
 def test_text_of_tasks_is_no_markup_and_no_header(site: tuple[System, Told]) -> None:
@@ -389,7 +389,7 @@ def test_text_of_tasks_is_no_markup_and_no_header(site: tuple[System, Told]) -> 
     system.start_housekeeper()
     system.start_worker(MAX_RETRIES="0")
     system.ended(system.submit("fail", '{"message": "<!channel>\\r\\nBcc: x@example.com <http://evil|here>"}'))
-    wait_until(lambda: said.fired("fail task has failed for good") == (1, 1), "both channels are told")
+    wait_until(lambda: said.fired("fail task has failed permanently") == (1, 1), "both channels are told")
     [chat] = [text for text in said.chats() if "fail task" in text]
     [mail] = [each for each in said.mail.emails if "fail task" in each.get_content()]
     assert "<!channel>" not in chat

@@ -35,7 +35,7 @@ def test_four_workers_together_run_no_more_of_a_batch_than_it_says_and_something
 
 
 def step(batch_id: str, at: int, ledger: Path) -> NewTask:
-    """Every tenth fails for good, every seventh of the others once."""
+    """Every tenth fails permanently, every seventh of the others once."""
     kind = "fail" if at % 10 == 0 else "flaky" if at % 7 == 0 else "ok"
     return NewTask(
         id=new_task_id(),

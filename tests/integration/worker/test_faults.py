@@ -25,7 +25,7 @@ TASKS = 5000
 
 
 def submit_load(system: System) -> list[str]:
-    """5,000 tasks of several kinds; 100 of them fail for good."""
+    """5,000 tasks of several kinds; 100 of them fail permanently."""
     kinds = [("noop", "null")] * (TASKS - 300) + [("slowly", '{"seconds": 0.02}')] * 200
     ids = system.submit_many(kinds[: TASKS // 2])
     ids += system.submit_many([("fail", '{"message": "as asked"}')] * 100, retry={"max_retries": 1})

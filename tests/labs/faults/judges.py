@@ -245,7 +245,7 @@ def log_lines_are_their_own_tasks(case: Case) -> Iterator[str]:
 
 
 def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
-    """Who loses a lease because Redis was away has not crashed."""
+    """Who loses a lease because Redis was unreachable has not crashed."""
     deaths = [each for each in case.run.happened if not each.victim.startswith(BYSTANDERS)]
     for task_id, task in case.tasks.items():
         ran = {each.attempt: each for each in case.executions.get(task_id, ())}
@@ -255,7 +255,7 @@ def an_outage_is_nobodys_crash(case: Case) -> Iterator[str]:
                 continue
             if not any(_may_have_hit(case, fault, one, attempt["ended_at"]) for fault in deaths):
                 ended = f"{attempt['outcome']} at {case.monotonic(attempt['ended_at'])}"
-                yield f"task {task_id}: attempt {one.attempt} is {ended}, and only Redis was away"
+                yield f"task {task_id}: attempt {one.attempt} is {ended}, and only Redis was unreachable"
 
 
 def _may_have_hit(case: Case, fault: Happened, one: Execution, ended_at: str) -> bool:

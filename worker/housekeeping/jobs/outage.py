@@ -1,4 +1,4 @@
-"""outage: sends an alert when Redis does not answer or takes no writes, which no state in Redis can be about.
+"""outage: sends an alert when Redis does not answer or takes no writes; detected here, as no state in Redis can tell.
 
 Runs on every instance, and the one that led when Redis last answered sends: what was sent is in its memory only.
 """
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Outage:
-    """Asks Redis for a sign of life."""
+    """Pings Redis, and alerts while it does not answer."""
 
     name = "outage"
 

@@ -138,7 +138,7 @@ class Payloads(Collector):
         if not theirs.issubset(ours):
             raise NotOurs(
                 f"the object {MARK!r} of the payload store names other data in Redis: give each system a store of its "
-                "own; if Redis has lost its data for good, or a partition was taken out for good, delete this object, "
+                "own; if Redis has lost its data, or a partition was removed permanently, delete this object, "
                 "and the next pass removes all payloads that no task needs"
             )
         if theirs != set(ours):

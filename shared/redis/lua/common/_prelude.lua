@@ -488,7 +488,7 @@ local function enter(id, state, queue, at)
 end
 
 -- Moves a task from one state to another: its indexes, RQ's registries, and its record with these other fields. An
--- illegal transition is an error, before anything is written. Who ends an attempt removes its lease, which has a token.
+-- illegal transition is an error, before anything is written. Callers that end an attempt remove its lease, which has a token.
 local function transition(id, from, to, queue, at, ...)
   check_transition(id, from, to)
   if from ~= 'running' then leave(id, from, queue, '') end

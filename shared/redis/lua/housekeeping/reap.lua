@@ -13,7 +13,7 @@ write_even_when_full()
 local MAX_LOSSES = 20
 local answer = {}
 
--- While Redis was away (or its clock was set forward) no worker could extend a lease. So time between two calls beyond the
+-- While Redis was unreachable (or its clock was set forward) no worker could extend a lease. So time between two calls beyond the
 -- patience does not count, and for one lease after such an outage every lease is extended. In outages in quick succession
 -- that happens once: the leases of dead workers still end.
 local function outages(lease, patience)

@@ -150,7 +150,7 @@ local looked_at, queue_of_lane = {}, {}
 local own_set = redis.call('HGET', keys.TYPES_OF, worker)
 if own_set == '-' then own_set = false end
 
--- Returns the tenant of a task in the wait queue of a limit. A receiver that does not answer delays mostly its own.
+-- Returns the tenant of a task in the wait queue of a limit. An unresponsive receiver delays only its own deliveries.
 local function tenant_of(id, t)
   return t[FAIR_KEY] or t[TYPE] == 'firmq.webhook' and redis.call('HGET', keys.rq_job(id), 'receiver') or ''
 end
