@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SINCE = "e2f014485b64"
 """The last commit from before the rule."""
 LONGEST = 72
-COUNTED_SINCE = "5274cb6bdd94"
+COUNTED_SINCE = "5274cb6bfc43"
 """The last commit from before the size of commits was counted."""
 _NOT_COUNTED = (
     "docs/reference/",
@@ -55,7 +55,7 @@ def _changes() -> Iterator[tuple[int, int]]:
     if _git("rev-parse", "--verify", "--quiet", f"{COUNTED_SINCE}^{{commit}}").returncode:
         return
     log = _git(
-        "log", "--no-merges", "-M", "--diff-filter=d", "--numstat", "--format=commit", f"{COUNTED_SINCE}..HEAD"
+        "log", "--no-merges", "-M", "--diff-filter=d", "--numstat", "--format=tformat:commit", f"{COUNTED_SINCE}..HEAD"
     ).stdout
     for commit in log.split("commit\n")[1:]:
         rows = [line.split("\t") for line in commit.splitlines() if line]
