@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import visible
 from firmq.shared.domain.retry import RetryPolicy
-from firmq.shared.domain.step import Step
-from firmq.shared.domain.task import Attempt, ErrorInfo, Progress, TaskDetail, TaskSummary, Webhook
+from firmq.shared.domain.task import TaskDetail, TaskSummary, Webhook
 from firmq.shared.history.histogram import Histogram, percentiles
 from firmq.shared.stores.batches import Batch
 from firmq.shared.stores.pauses import Pause
 from firmq.shared.stores.queues import QueueInfo
 from firmq.shared.stores.task_types import Offer, TaskType
 from firmq.shared.stores.workers import WorkerInfo
+from firmq.shared.submission import reading
 
 if TYPE_CHECKING:
     from firmq.shared.history.analytics import Report, Totals
@@ -25,112 +25,28 @@ if TYPE_CHECKING:
 
 def task(summary: TaskSummary) -> schemas.TaskView:
     """Returns a task in list form."""
-    return schemas.TaskView(**_summary(summary, with_traceback=False))
+    return schemas.TaskView.model_validate(reading.task(summary), from_attributes=True)
 
 
 def detail(
     found: TaskDetail, policy: RetryPolicy, deliveries: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
 ) -> schemas.TaskDetailView:
     """Returns a task with all details; `policy` is that of its type, `deliveries` are its webhook deliveries."""
-    return schemas.TaskDetailView(
-        **_summary(found.summary, with_traceback=True),
-        data=visible(found.data),
-        result=visible(found.result),
-        max_retries=policy.override(found.retry).max_retries,
-        timeout_seconds=found.timeout.total_seconds() if found.timeout else None,
-        expires_at=found.expires_at,
-        cancel_reason=found.cancel_requested,
-        unique_key=found.unique_key,
-        limit_key=found.limit_key,
-        fair_key=found.fair_key,
-        throttled_by=found.throttled_by,
-        refusal=found.refusal,
-        warnings=list(warnings),
-        trace_parent=found.meta.get("traceparent"),
-        depends_on=[schemas.DependencyView(task_id=each.task_id, on=each.on) for each in found.parents],
-        on_parent_failure=found.on_parent_failure if found.parents else None,
-        dependents=list(found.children),
-        dependents_count=found.children_count,
-        batch_id=found.batch.batch_id if found.batch else None,
-        batch_index=found.batch.index if found.batch else None,
-        webhook=webhook(found.webhook),
-        deliveries=[delivery(each) for each in deliveries],
-        delivery_of=found.delivery_of,
-        awaits=found.summary.awaits,
-        steps=[step(each) for each in found.steps],
-        attempts=[attempt(each) for each in found.attempts],
-    )
+    shown = reading.detail(found, policy, deliveries, warnings)
+    shown = replace(shown, data=visible(found.data), result=visible(found.result))
+    return schemas.TaskDetailView.model_validate(shown, from_attributes=True)
 
 
 def webhook(named: Webhook | None) -> schemas.WebhookView | None:
     """Returns the webhook of a task."""
-    return schemas.WebhookView(url=named.url, events=list(named.events)) if named else None
-
-
-def delivery(made: TaskSummary) -> schemas.DeliveryView:
-    """Returns a webhook delivery."""
-    return schemas.DeliveryView(
-        task_id=made.id,
-        status=made.state,
-        attempts=made.attempt,
-        created_at=made.created_at,
-        ended_at=made.ended_at,
-        next_attempt_at=made.due_at,
-        error=error(made.error, with_traceback=False),
-    )
-
-
-def attempt(made: Attempt) -> schemas.AttemptView:
-    """Returns an attempt."""
-    return schemas.AttemptView(
-        number=made.number,
-        worker=made.worker,
-        enqueued_at=made.enqueued_at,
-        started_at=made.started_at,
-        ended_at=made.ended_at,
-        wait_seconds=_seconds(made.enqueued_at, made.started_at),
-        run_seconds=_seconds(made.started_at, made.ended_at),
-        outcome=made.outcome,
-        error=error(made.error),
-        retry_delay_seconds=made.retry_delay.total_seconds() if made.retry_delay is not None else None,
-        trace_id=made.trace_id,
-        app_version=made.app_version,
-        logs=list(made.logs),
-    )
-
-
-def step(stored: Step) -> schemas.StepView:
-    """Returns a stored step."""
-    return schemas.StepView(
-        name=stored.name,
-        kind=stored.kind,
-        attempt=stored.attempt,
-        tries=stored.tries,
-        started_at=stored.started_at,
-        ended_at=stored.ended_at,
-        seconds=_seconds(stored.started_at, stored.ended_at),
-        size_bytes=stored.size,
-    )
+    shown = reading.webhook(named)
+    return schemas.WebhookView.model_validate(shown, from_attributes=True) if shown else None
 
 
 def result(found: TaskDetail) -> schemas.ResultView:
     """Returns the end of a task with its result or error."""
-    summary = found.summary
-    return schemas.ResultView(
-        task_id=summary.id, status=summary.state, result=visible(found.result), error=error(summary.error)
-    )
-
-
-def error(info: ErrorInfo | None, with_traceback: bool = True) -> schemas.ErrorView | None:
-    """Returns an error."""
-    if info is None:
-        return None
-    return schemas.ErrorView(
-        type=info.type,
-        message=info.message,
-        place=info.place or None,
-        traceback=info.traceback if with_traceback else None,
-    )
+    shown = replace(reading.ended(found), result=visible(found.result))
+    return schemas.ResultView.model_validate(shown, from_attributes=True)
 
 
 def worker(info: WorkerInfo) -> schemas.WorkerView:
@@ -280,35 +196,3 @@ def _durations(durations: Histogram) -> schemas.DurationsView:
 
 def _second(at: int) -> datetime:
     return datetime.fromtimestamp(at, UTC)
-
-
-def _summary(summary: TaskSummary, with_traceback: bool) -> dict[str, Any]:
-    return {
-        "task_id": summary.id,
-        "type": summary.type,
-        "status": summary.state,
-        "queue": summary.queue,
-        "created_at": summary.created_at,
-        "started_at": summary.started_at,
-        "ended_at": summary.ended_at,
-        "next_attempt_at": summary.due_at,
-        "attempt": summary.attempt,
-        "retry_count": summary.failures,
-        "crash_count": summary.crashes,
-        "worker": summary.worker,
-        "tags": list(summary.tags),
-        "progress": _progress(summary.progress),
-        "error": error(summary.error, with_traceback),
-        "submitted_by": summary.submitted_by,
-        "score": summary.score,
-        "archived": summary.archived,
-        "corrupt": summary.corrupt,
-    }
-
-
-def _progress(said: Progress | None) -> schemas.ProgressView | None:
-    return schemas.ProgressView(fraction=said.fraction, message=said.message) if said else None
-
-
-def _seconds(since: datetime | None, until: datetime | None) -> float | None:
-    return round((until - since).total_seconds(), 6) if since and until else None
