@@ -1,0 +1,1 @@
+"""The settings in groups, each of one subject; `Settings` has all of them."""

@@ -1,0 +1,18 @@
+"""What all groups of settings are made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def at(path: str, default: Any, description: str, **bounds: Any) -> Any:
+    """Returns the field of a setting whose place in the YAML file is `path`."""
+    return Field(default, description=description, json_schema_extra={"path": path}, **bounds)
+
+
+class Group(BaseModel):
+    """Base class of groups. Validation is built when settings are loaded: only `Settings` needs it, no single group."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
