@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from rq import Retry, get_current_job
@@ -125,6 +126,18 @@ def note_slowly_at_first(key: str) -> None:
     redis = get_current_job().connection  # type: ignore[union-attr]
     if redis.rpush(key, "x") == 1:
         time.sleep(120)
+
+
+def until_there(file: str, seconds: float = 170) -> None:
+    """For tests that look at a job while it runs: it ends when they make the file. It does not look at its job."""
+    end = time.monotonic() + seconds
+    while not Path(file).exists() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def until_there_and_fail(file: str) -> None:
+    until_there(file)
+    fail()
 
 
 def add_slowly(a: int, b: int) -> int:

@@ -46,7 +46,7 @@ def saw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=250,
+            timeout=280,
             check=False,
         )
         assert said.returncode == 0, said.stderr + system.logs()[-4000:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,11 +82,11 @@ def test_tasks_of_jobs_are_in_no_structure_of_rq(system: System, extra: dict[str
     assert system.redis.hget(keys.rq_job(dead), "state") == b"failed"
 
 
-def test_a_task_that_is_throttled_or_runs_is_in_none_either(system: System) -> None:
+def test_a_task_that_is_throttled_or_runs_is_in_none_either(system: System, tmp_path: Path) -> None:
     pauses = Pauses(Scripts(system.redis))
     pauses.pause(of_type(RQ_JOB_TYPE), "test")
     system.start_worker(**SETTINGS)
-    job = queue(system.redis, "high").enqueue(shop.sleep, 1)
+    job = queue(system.redis, "high").enqueue(shop.until_there, str(tmp_path / "end"))
     wait_until(lambda: system.redis.zcard(keys.throttled("rq:high")) == 1, "its task is throttled", 60)
     assert seen_by_rq(system.redis) == set()
     assert [each.name for each in Queue.all(connection=system.redis)] == ["high"]

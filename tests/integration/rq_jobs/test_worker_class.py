@@ -106,7 +106,7 @@ def test_a_worker_runs_the_jobs_of_its_own_queues_only(system: System) -> None:
 
 def test_jobs_of_a_queue_whose_worker_was_killed_hold_up_no_other_queue(system: System) -> None:
     gone = start(system, queues=("gpu",))
-    stuck = queue(system, "gpu").enqueue_many([Queue.prepare_data(shop.sleep, (30,))] * 1500)
+    stuck = queue(system, "gpu").enqueue_many([Queue.prepare_data(shop.sleep, (600,))] * 1500)
     wait_until(lambda: system.redis.hlen(keys.RQ_ADOPTED) >= 1000, "many of its jobs are adopted", STARTED)
     os.kill(gone.pid, signal.SIGKILL)
     job = queue(system, "mail").enqueue(shop.add, 1, 1)
@@ -115,11 +115,13 @@ def test_jobs_of_a_queue_whose_worker_was_killed_hold_up_no_other_queue(system: 
     assert not any(map(finished, stuck))
 
 
-def test_a_job_of_the_first_queue_starts_before_the_backlog_of_others(system: System) -> None:
-    slow = [queue(system).enqueue(shop.sleep, 0.2) for _ in range(30)]
+def test_a_job_of_the_first_queue_starts_before_the_backlog_of_others(system: System, tmp_path: Path) -> None:
+    jobs = [(shop.add, (1, 1)), (shop.until_there, (str(tmp_path / "end"),)), *[(shop.sleep, (0.2,))] * 28]
+    slow = [queue(system).enqueue(function, *arguments) for function, arguments in jobs]
     process = start(system, "--burst")
-    wait_until(lambda: finished(slow[0]), "the first job has run", STARTED)
+    wait_until(lambda: slow[1].get_status() == "started", "the first job has run", STARTED)
     urgent = queue(system, "high").enqueue(shop.add, 1, 1)
+    (tmp_path / "end").touch()
     assert ended(process) == 0
     starts = sorted(job.started_at for job in (*slow, urgent) if job.refresh() is None and job.started_at)
     assert len(starts) == 31
@@ -200,6 +202,7 @@ def test_a_signal_lets_the_job_end_and_a_second_one_does_not(system: System) -> 
     second = queue(system).enqueue(shop.sleep, 600)
     wait_until(lambda: second.get_status() == "started", "the job runs", STARTED)
     process.send_signal(signal.SIGTERM)
+    wait_until(lambda: [each.state for each in system.workers.all()] == ["draining"], "the signal has arrived", STARTED)
     time.sleep(1.2)  # RQ takes a second signal within a second for the first one
     process.send_signal(signal.SIGTERM)
     assert ended(process) == 0
@@ -215,7 +218,7 @@ def test_a_killed_command_leaves_no_process_behind(system: System) -> None:
     children = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    gone, alive = psutil.wait_procs(children, timeout=30)
+    gone, alive = psutil.wait_procs(children, timeout=STARTED)
     assert gone
     assert not alive
 

@@ -45,10 +45,11 @@ def attributes(program: Program) -> object:
     differs="from about 30 ms on, or from the job's first use of `get_current_job()`",
 )
 def executions(program: Program) -> object:
-    found = program.queue.enqueue(shop.sleep, 1.5)
-    status = program.end(found, "started")
-    found.refresh()
-    return [status, len(found.get_executions()), bool(found.last_heartbeat)]
+    with program.until_then() as file:
+        found = program.queue.enqueue(shop.until_there, file)
+        status = program.end(found, "started")
+        found.refresh()
+        return [status, len(found.get_executions()), bool(found.last_heartbeat)]
 
 
 @feature("`get_current_job()`, `job.meta`, `save_meta()`", [FINISHED, True, {"progress": 0.5, "order": 7}])
@@ -64,9 +65,11 @@ def meta(program: Program) -> object:
     differs="as in RQ with `firmq.rq.Worker`; else no effect: cancel the task, and the job is canceled",
 )
 def stop(program: Program) -> object:
-    found = program.queue.enqueue(shop.sleep, 1)
-    program.end(found, "started")
-    send_stop_job_command(program.redis, found.id)
+    with program.until_then() as file:
+        found = program.queue.enqueue(shop.until_there, file)
+        program.end(found, "started")
+        send_stop_job_command(program.redis, found.id)
+        time.sleep(1)
     return program.end(found)
 
 
@@ -83,8 +86,8 @@ def cancel(program: Program) -> object:
     differs="the job is skipped, unless it starts within 0.2 s; its task completes",
 )
 def cancel_waiting(program: Program) -> object:
-    waiting = program.behind_others("cancelled")
-    waiting.cancel()
+    with program.behind_others("cancelled") as waiting:
+        waiting.cancel()
     time.sleep(3)
     return [program.status(waiting), program.noted("rq:program:cancelled")]
 
@@ -99,8 +102,8 @@ def cancel_with_dependents(program: Program) -> object:
 
 @feature("`job.delete()` of a job that waits", [[], 0])
 def delete(program: Program) -> object:
-    waiting = program.behind_others("deleted")
-    waiting.delete()
+    with program.behind_others("deleted") as waiting:
+        waiting.delete()
     time.sleep(3)
     return [program.noted("rq:program:deleted"), program.redis.exists(waiting.key)]
 

@@ -160,9 +160,12 @@ def slots(program: Program) -> object:
 
 @feature("`depends_on`, the results of dependencies", ["deferred", FINISHED, 5])
 def dependency(program: Program) -> object:
-    parent = program.queue.enqueue_in(timedelta(seconds=1), shop.add, 2, 3)
-    child = program.queue.enqueue(shop.parent_result, depends_on=parent)
-    return [program.status(child), *program.result(child)]
+    with program.until_then() as file:
+        slow = program.queue.enqueue(shop.until_there, file)
+        parent = program.queue.enqueue(shop.add, 2, 3, depends_on=slow)
+        child = program.queue.enqueue(shop.parent_result, depends_on=parent)
+        status = program.status(child)
+    return [status, *program.result(child)]
 
 
 @feature("several dependencies, `depends_on=[a, b]`", [FINISHED, 2])
@@ -238,8 +241,8 @@ def at_once(program: Program) -> object:
     differs="up to 1,000 jobs that wait are adopted ahead: they keep the status `queued`, and have no position",
 )
 def position(program: Program) -> object:
-    waiting = program.behind_others("positioned")
-    return [program.status(waiting), waiting.get_position()]
+    with program.behind_others("positioned") as waiting:
+        return [program.status(waiting), waiting.get_position()]
 
 
 @feature(
@@ -248,9 +251,9 @@ def position(program: Program) -> object:
     differs="removes the jobs that wait in RQ's list; those that are adopted run",
 )
 def empty(program: Program) -> object:
-    waiting = program.behind_others("kept", QUIET_QUEUE)
     quiet: Any = Queue(QUIET_QUEUE, connection=program.redis)
-    quiet.empty()
+    with program.behind_others("kept", QUIET_QUEUE) as waiting:
+        quiet.empty()
     return program.end(waiting)
 
 

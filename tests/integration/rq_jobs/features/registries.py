@@ -22,9 +22,10 @@ def registries(program: Program) -> object:
 
 @feature("`StartedJobRegistry` of a job that runs", True)
 def started(program: Program) -> object:
-    found = program.queue.enqueue(shop.sleep, 1.5)
-    program.end(found, "started")
-    return found in StartedJobRegistry(queue=program.queue)
+    with program.until_then() as file:
+        found = program.queue.enqueue(shop.until_there, file)
+        program.end(found, "started")
+        return found in StartedJobRegistry(queue=program.queue)
 
 
 @feature("`job.requeue()` of a failed job", [FAILED, FINISHED])

@@ -50,12 +50,12 @@ def history(program: Program) -> object:
 
 @feature("`result_ttl`, `failure_ttl`", [True, True])
 def time_to_live(program: Program) -> object:
-    good = program.queue.enqueue(shop.add, 1, 1, result_ttl=90)
-    bad = program.queue.enqueue(shop.fail, failure_ttl=80)
+    good = program.queue.enqueue(shop.add, 1, 1, result_ttl=900)
+    bad = program.queue.enqueue(shop.fail, failure_ttl=800)
     program.end(good)
     program.end(bad)
     kept = [program.seen(lambda each=each: program.redis.ttl(each.key) > 0) for each in (good, bad)]  # type: ignore[misc]
-    return [kept[0] and 80 < program.redis.ttl(good.key) <= 90, kept[1] and 70 < program.redis.ttl(bad.key) <= 80]
+    return [kept[0] and 700 < program.redis.ttl(good.key) <= 900, kept[1] and 600 < program.redis.ttl(bad.key) <= 800]
 
 
 @feature("`result_ttl=0`", 0)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 from redis import Redis
 from rq import Queue
@@ -60,6 +65,8 @@ class Program:
         self.url = url
         self.redis: Any = Redis.from_url(url)
         self.queue: Any = Queue(QUEUE, connection=self.redis)
+        self._folder = TemporaryDirectory()
+        self._executors = Lock()
 
     def end(self, job: Job, *ends: str) -> str:
         """Returns the status of a job once it has ended, or has one of these."""
@@ -84,18 +91,32 @@ class Program:
     def noted(self, key: str) -> list[str]:
         return [each.decode() for each in self.redis.lrange(key, 0, -1)]
 
-    def seen(self, condition: Callable[[], Any], seconds: float = 40) -> Any:
+    def seen(self, condition: Callable[[], Any], seconds: float = 100) -> Any:
         """Returns what a condition gives as soon as that is true; its last value when it never is."""
         until = time.monotonic() + seconds
         while not (answer := condition()) and time.monotonic() < until:
             time.sleep(0.02)
         return answer
 
-    def behind_others(self, job_id: str, name: str = QUEUE) -> Any:
-        """Returns a job that is adopted, and waits behind jobs which keep all executors busy for a second."""
+    @contextmanager
+    def until_then(self) -> Iterator[str]:
+        """Gives the file for a job of `shop.until_there`, which ends with the block."""
+        file = Path(self._folder.name, uuid4().hex)
+        try:
+            yield str(file)
+        finally:
+            file.touch()
+
+    @contextmanager
+    def behind_others(self, job_id: str, name: str = QUEUE) -> Iterator[Any]:
+        """Gives a job that is adopted, and waits behind jobs which keep all executors busy until the block ends.
+
+        That is for seconds at most: other features may need the executors before the job can be adopted.
+        """
         queue = Queue(name, connection=self.redis)
-        prepared = [Queue.prepare_data(shop.sleep, (0.4,)) for _ in range(6)]
-        last = Queue.prepare_data(shop.note, (f"rq:program:{job_id}", "ran"), job_id=job_id)
-        *_, waiting = queue.enqueue_many([*prepared, last])
-        self.seen(lambda: self.redis.lpos(queue.key, job_id) is None)
-        return waiting
+        with self._executors, self.until_then() as file:
+            prepared = [Queue.prepare_data(shop.until_there, (file, 4)) for _ in range(4)]
+            last = Queue.prepare_data(shop.note, (f"rq:program:{job_id}", "ran"), job_id=job_id)
+            *_, waiting = queue.enqueue_many([*prepared, last])
+            self.seen(lambda: self.redis.lpos(queue.key, job_id) is None)
+            yield waiting

@@ -18,10 +18,11 @@ _NO_SCHEDULER = "the worker enqueues due jobs itself, unless an RQ scheduler hol
 
 @feature("`enqueue_in`, `enqueue_at`", [True, False, FINISHED, FINISHED], differs=_NO_SCHEDULER)
 def scheduled(program: Program) -> object:
-    later = program.queue.enqueue_in(timedelta(seconds=1), shop.add, 1, 1)
+    later = program.queue.enqueue_in(timedelta(hours=1), shop.add, 1, 1)
+    soon = program.queue.enqueue_in(timedelta(seconds=1), shop.add, 1, 1)
     at = program.queue.enqueue_at(datetime.now(UTC) + timedelta(seconds=1), shop.add, 1, 1)
     registry = _REGISTRY(queue=program.queue)
-    return [later in registry, later.id in program.queue.job_ids, program.end(later), program.end(at)]
+    return [later in registry, later.id in program.queue.job_ids, program.end(soon), program.end(at)]
 
 
 @feature("`registry.schedule()` of a scheduled job to another time", [True, FINISHED])
