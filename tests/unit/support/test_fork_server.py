@@ -34,7 +34,7 @@ def test_a_part_gets_its_environment_and_log_and_its_status_is_known(
     servers: ForkServers, part: str, tmp_path: Path
 ) -> None:
     process = start(servers, part, tmp_path / "log", REDIS_URL="nonsense")
-    assert process.wait(20) == 2
+    assert process.wait(90) == 2
     assert process.poll() == 2
     said = (tmp_path / "log").read_text()
     assert said.startswith("invalid settings:\n  REDIS_URL: ")
@@ -47,7 +47,7 @@ def test_a_part_can_be_waited_for_and_killed(servers: ForkServers, tmp_path: Pat
         process.wait(0.01)
     assert process.poll() is None
     process.kill()
-    assert process.wait(20) == -signal.SIGKILL
+    assert process.wait(90) == -signal.SIGKILL
 
 
 def test_what_is_left_ends_with_the_fork_servers(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_what_is_left_ends_with_the_fork_servers(tmp_path: Path) -> None:
     process = start(servers, "worker", tmp_path / "log", REDIS_URL="redis://127.0.0.1:1/0")
     ended = os.pidfd_open(process.pid)
     servers.close()
-    assert select.select([ended], [], [], 20)[0]
+    assert select.select([ended], [], [], 90)[0]
     os.close(ended)
 
 

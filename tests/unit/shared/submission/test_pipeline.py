@@ -22,7 +22,7 @@ class Server:
 
     def call_many(self, calls: Sequence[ScriptCall]) -> list[Any]:
         self.asked.set()
-        self.may_answer.wait(10)
+        self.may_answer.wait(60)
         return [name for name, _ in calls]
 
 
@@ -49,13 +49,13 @@ def test_closing_waits_for_submissions_that_need_another_call() -> None:
 
     async def run() -> list[str]:
         submission = asyncio.ensure_future(pipeline.run(two_calls()))
-        await asyncio.to_thread(server.asked.wait, 10)
+        await asyncio.to_thread(server.asked.wait, 60)
         assert pipeline._thread is not None
         pipeline._thread = SlowlyJoined(pipeline._thread)  # type: ignore[assignment]
         closing = asyncio.ensure_future(asyncio.to_thread(pipeline.close))
         await asyncio.sleep(0.05)
         server.may_answer.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             outcome = await submission
             await closing
         return outcome
@@ -69,10 +69,10 @@ def test_closing_waits_for_no_submission_that_was_cancelled() -> None:
 
     async def run() -> None:
         submission = asyncio.ensure_future(pipeline.run(two_calls()))
-        await asyncio.to_thread(server.asked.wait, 10)
+        await asyncio.to_thread(server.asked.wait, 60)
         submission.cancel()
         server.may_answer.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asyncio.to_thread(pipeline.close)
 
     asyncio.run(run())
@@ -84,7 +84,7 @@ def test_a_loop_that_ended_before_its_answer_stops_no_other() -> None:
 
     async def leave() -> None:
         left = asyncio.ensure_future(pipeline.run(two_calls()))
-        await asyncio.to_thread(server.asked.wait, 10)
+        await asyncio.to_thread(server.asked.wait, 60)
         assert not left.done()
 
     asyncio.run(leave())

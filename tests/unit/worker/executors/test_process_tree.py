@@ -28,7 +28,7 @@ from firmq.worker.executors.process_tree import (
 from firmq.worker.executors.watchdog import Watchdog
 from tests.support.harness import alive, wait_until
 
-_FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '60'], env={}, start_new_session=True); time.sleep(60)"
+_FAMILY = "import subprocess, time; subprocess.Popen(['sleep', '600'], env={}, start_new_session=True); time.sleep(600)"
 _HAS_LEFT = (
     "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, start_new_session=True).pid)"
 )
@@ -52,7 +52,7 @@ def family() -> Iterator[tuple[ProcessIdentity, subprocess.Popen[bytes], list[in
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
     """A process that has nothing to do with it."""
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     yield process
     assert process.poll() is None, "it was ended"
     process.kill()
@@ -75,7 +75,7 @@ def test_an_executor_ends_with_what_left_its_session_and_its_environment(
     executor, parent, below = family
     assert below == children(parent.pid)
     assert end([executor]) == ["sleep"]
-    parent.wait(20)
+    parent.wait(90)
     wait_until(lambda: not any(map(alive, below)), "all of it has ended")
     assert end([executor]) == []
 
@@ -113,12 +113,12 @@ def test_a_watchdog_ends_what_it_was_told_of_at_its_time_and_nothing_else(
     try:
         tell(dog, f"{told}:{time.monotonic() + 3600}")
         tell(dog, f"{told}:{time.monotonic() + 0.2} {other.pid}:1:none:{time.monotonic()}")
-        parent.wait(20)
+        parent.wait(90)
         wait_until(lambda: not any(map(alive, below)), "all of it has ended")
     finally:
         assert dog.stdin is not None
         dog.stdin.close()
-        assert dog.wait(20) == 0
+        assert dog.wait(90) == 0
 
 
 @pytest.mark.parametrize(("lease", "margin"), [(1.0, 0.3), (9.0, 2.7), (60.0, 8.0), (3600.0, 362.0)])
@@ -170,4 +170,4 @@ def test_a_program_that_was_there_before_the_worker_stays_with_what_it_starts(tm
         "assert children.end_new() == ['sleep']\n"
         "import os; os.kill(later, 0); other.kill(); os.kill(later, 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=20, cwd=Path(process_tree.__file__).parents[1])
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=90, cwd=Path(process_tree.__file__).parents[1])
