@@ -79,7 +79,7 @@ class BlockingClient(Blocking):
 
 async def _left() -> set[asyncio.Task[Any]]:
     """The tasks that are still there after a moment."""
-    end = time.monotonic() + 2
+    end = time.monotonic() + 30
     while (left := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < end:
         await asyncio.sleep(0.01)
     return left

@@ -441,6 +441,15 @@ def slowly(seconds: float) -> str:
     return "done"
 
 
+@task("until-there")
+def until_there(file: str) -> str:
+    """Reports progress, and ends when a test has made the file, however late that is."""
+    report_progress(0.4, "reading")
+    while not Path(file).exists():
+        time.sleep(0.02)
+    return "done"
+
+
 @task("long-at-first")
 def long_at_first(seconds: float = 60.0, file: str = "") -> str:
     """Takes its time in its first attempt only, which a test ends from outside, however late it comes to do so."""

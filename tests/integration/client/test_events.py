@@ -29,7 +29,7 @@ from tests.support.keys import keys
 
 
 def open_stream(url: str, path: str, **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-    connection = http.client.HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=60)
     connection.request("GET", path, headers={"Accept": "text/event-stream", **headers})
     return connection, connection.getresponse()
 
@@ -48,9 +48,13 @@ def events_of(response: http.client.HTTPResponse, most: int = 1000) -> list[dict
     return found
 
 
-def test_a_task_is_followed_through_its_states_and_progress_to_its_end(client: Client) -> None:
-    task = client.submit("slowly", {"seconds": 3.0}).task_id
-    seen = list(client.watch(task))
+def test_a_task_is_followed_through_its_states_and_progress_to_its_end(client: Client, tmp_path: Path) -> None:
+    task = client.submit("until-there", {"file": str(tmp_path / "end")}).task_id
+    seen = []
+    for each in client.watch(task):
+        seen.append(each)
+        if each.progress:
+            (tmp_path / "end").touch()
     assert seen[-1].status is TaskState.COMPLETED
     assert TaskState.RUNNING in {each.status for each in seen}
     assert any(each.progress and each.progress.message == "reading" for each in seen)
@@ -168,7 +172,7 @@ def test_a_client_continues_its_stream_at_the_next_gateway(running: Running, cli
         with closing(client.watch(task)) as seen:
             assert next(seen).status is TaskState.SCHEDULED
             gateway.send_signal(signal.SIGTERM)
-            assert gateway.wait(20) == 0
+            assert gateway.wait(60) == 0
             start_gateway(running.system, port)
             client.cancel(task)
             assert [each.status for each in seen] == [TaskState.CANCELLED]
