@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ FLAGS = (
 )
 
 
+PATIENCE = 120_000
+"""Milliseconds to wait for what a page is to show."""
+
+
 def _missing(what: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{what} is missing: in CI these tests must run")
@@ -80,7 +85,7 @@ class Site:
 
     def open(self, path: str = "/", **options: Any) -> Page:
         context = self.chromium.new_context(base_url=self.dashboard, **options)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -91,7 +96,7 @@ class Site:
     def submit(self, **task: Any) -> str:
         body = json.dumps(task).encode()
         request = urllib.request.Request(f"{self.gateway}/tasks", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(json.load(answer)["task_id"])
 
     def _hear(self, message: Any) -> None:
@@ -124,7 +129,7 @@ def _site(system: System, chromium: Browser, **settings: str) -> Site:
 
 def _ready(address: str, path: str = "health/live") -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/{path}", timeout=2) as answer:
+        with urllib.request.urlopen(f"{address}/{path}", timeout=20) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -167,8 +172,8 @@ def test_why_edited_data_is_refused_is_in_sight(site: Site, size: tuple[int, int
     problem = page.get_by_role("alert")
     problem.wait_for()
     assert "JSON" in problem.inner_text()
-    assert _is_in_sight(page, "#problem")
-    assert _is_in_sight(page, "#edited")
+    _wait_until_in_sight(page, "#problem")
+    _wait_until_in_sight(page, "#edited")
     assert page.get_by_label("Data, as JSON").input_value().strip() == '{"data":'
     site.system.dead_letters.requeue(dead)
     page.locator("h1 .state", has_text="completed").wait_for()
@@ -188,7 +193,8 @@ def test_a_schedule_is_made_with_a_form(site: Site, size: tuple[int, int]) -> No
     page.get_by_role("button", name="Create").click()
     page.get_by_role("alert").wait_for()
     field = page.get_by_label("Interval")
-    assert _is_in_sight(page, "[aria-invalid]")
+    _wait_until_in_sight(page, "[aria-invalid]")
+    page.wait_for_function("document.activeElement.matches('[aria-invalid]')")
     assert field.evaluate("field => field === document.activeElement")
     assert field.input_value() == "one hour"
     field.fill("3600")
@@ -217,23 +223,26 @@ def test_what_is_typed_before_the_scripts_are_there_is_previewed(site: Site) -> 
     page.locator("#times").get_by_text("must be a whole number").wait_for()
 
 
-def _is_in_sight(page: Page, selector: str) -> bool:
+def _wait_until_in_sight(page: Page, selector: str) -> None:
+    """A page scrolls there, and moves the focus, by a script that may run after it is shown."""
     inside = "box => box.top >= 0 && box.top < innerHeight && box.left >= 0 && box.right <= innerWidth"
-    return bool(page.evaluate(f"({inside})(document.querySelector('{selector}').getBoundingClientRect())"))
+    page.wait_for_function(f"({inside})(document.querySelector('{selector}').getBoundingClientRect())")
 
 
 def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> None:
     bury(site.system, [f"order {n} is unknown" for n in range(500)], task_type="echo", data='{"data": 1}')
-    site.system.start_housekeeper()
+    housekeeper = site.system.start_housekeeper()
     page = site.open("/dead-letters")
     page.get_by_role("link", name="500 dead letters").click()
     page.get_by_role("button", name="Retry all 500").click()
     page.get_by_role("heading", name="Retry 500 dead letters?").wait_for()
-    page.get_by_label("Tasks per second").fill("100")
+    page.get_by_label("Tasks per second").fill("50")
     page.get_by_role("button", name="Retry 500").click()
-    wait_until(lambda: site.system.records.counts()[TaskState.FAILED] < 450, "it has begun")
+    wait_until(lambda: site.system.records.counts()[TaskState.FAILED] < 500, "it has begun")
+    housekeeper.send_signal(signal.SIGSTOP)  # however long the browser takes, it is not done before it is paused
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Resume").wait_for()
+    housekeeper.send_signal(signal.SIGCONT)
     left = site.system.records.counts()[TaskState.FAILED]
     assert 0 < left < 500
     page.wait_for_timeout(500)
@@ -412,6 +421,7 @@ def test_signing_in_and_what_each_role_is_offered(system: System, chromium: Brow
     page.get_by_label("Name").fill("anna")
     page.get_by_label("Password").fill("correct horse")
     page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=re.compile("anna")).wait_for()
     page.goto(f"/tasks/{dead}")
     page.get_by_role("button", name="Delete").click()
     page.get_by_text("is deleted").wait_for()
@@ -439,7 +449,7 @@ def _one_of_each(site: Site) -> list[str]:
     """A schedule, a bulk action, a batch and a task of a family; their pages."""
     wait_until(lambda: '"noop"' in _text(f"{site.gateway}/types"), "the types are known")
     nightly = {"cron": "0 3 * * *", "type": "noop", "data": None}
-    httpx.put(f"{site.gateway}/schedules/nightly", json=nightly).raise_for_status()
+    httpx.put(f"{site.gateway}/schedules/nightly", json=nightly, timeout=60).raise_for_status()
     bulk = BulkActions(site.system.scripts, site.system.dead_letters)
     action = bulk.begin(
         Plan(verb=Verb.DELETE, selection=Selection(wanted=Filter(state=TaskState.FAILED))), what="all", by="eve", rate=1
@@ -448,7 +458,7 @@ def _one_of_each(site: Site) -> list[str]:
         {"type": "noop", "data": None, "item": "first"},
         {"type": "noop", "data": None, "depends_on": [{"item": "first"}]},
     ]
-    answer = httpx.post(f"{site.gateway}/tasks/batch", json={"name": "import", "tasks": family}).json()
+    answer = httpx.post(f"{site.gateway}/tasks/batch", json={"name": "import", "tasks": family}, timeout=60).json()
     pages = [f"/batches/{answer['batch_id']}", f"/tasks/{answer['items'][1]['task_id']}"]
     return ["/batches", "/schedules/nightly", "/schedules/nightly/edit", f"/bulk/{action}", *pages]
 
@@ -492,6 +502,7 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
         context: BrowserContext = site.chromium.new_context(
             base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
         )
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         for path in paths:
             page.goto(path)
@@ -629,6 +640,7 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
         context: BrowserContext = chromium.new_context(
             base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
         )
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         for task in (done, dead):
             page.goto(f"/tasks/{task}")
@@ -666,7 +678,7 @@ def test_what_a_handler_did_is_drawn_on_its_tasks_page(system: System, chromium:
 
 
 def _text(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=5) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -723,7 +735,7 @@ def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Br
         page.get_by_role("heading", name="API keys").wait_for()
 
     def status(key: str) -> int:
-        return httpx.get(f"{site.gateway}/tasks", headers={"Authorization": f"Bearer {key}"}).status_code
+        return httpx.get(f"{site.gateway}/tasks", headers={"Authorization": f"Bearer {key}"}, timeout=60).status_code
 
     sign_in("otto")
     _look(page, f"keys-empty-{name}")
@@ -735,6 +747,7 @@ def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Br
     key = page.locator("#new-key code").first.inner_text()
     assert status(key) == 200
     page.get_by_role("button", name="otto").click()
+    page.get_by_label("Name").wait_for()
     page.goto("/sign-in?next=/keys")
     sign_in("anna")
     _look(page, f"keys-admin-{name}")
@@ -801,6 +814,7 @@ def test_a_person_approves_what_a_handler_waits_for(system: System, chromium: Br
         context: BrowserContext = chromium.new_context(
             base_url=site.dashboard, color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True
         )
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         for task in (waiting, refunded):
             page.goto(f"/tasks/{task}")

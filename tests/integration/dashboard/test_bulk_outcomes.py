@@ -53,7 +53,7 @@ def test_a_replay_says_what_became_of_each(system: System, bulks: BulkActions, b
     for each in system.submit_many([("fail", '{"message": "no luck"}')] * 3):
         assert system.ended(each).summary.state is TaskState.FAILED
     worker.send_signal(signal.SIGTERM)
-    worker.wait(30)
+    worker.wait(90)
     bury(system, ["yes"] * 4, task_type="echo", data='{"data": 1}')
     bury(system, ["no"] * 2, task_type="fail", data='{"message": "another"}')
     bury(system, ["no"] * 3, task_type="slowly", data='{"seconds": 300}')

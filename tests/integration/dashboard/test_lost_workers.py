@@ -83,7 +83,7 @@ def test_a_worker_is_lost_without_a_housekeeper_too(system: System, workers: Wor
 def test_a_worker_that_ends_in_order_is_never_lost(system: System, workers: Workers) -> None:
     worker = system.start_worker()
     worker.terminate()
-    worker.wait(30)
+    worker.wait(90)
     now = workers.look()
     assert (now.live, now.lost, now.unreadable) == ([], [], [])
     assert not system.redis.keys(f"{keys.prefix}firmq:worker*")
