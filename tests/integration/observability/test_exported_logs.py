@@ -30,7 +30,10 @@ def test_lines_of_handlers_and_of_parts_arrive_in_their_trace(system: System) ->
         def about(task: str) -> list[LogLine]:
             return [line for line in collector.lines if line.about.get("task_id") == task]
 
-        wait_until(lambda: about(talking) and about(failing), "lines of both arrived")
+        wait_until(
+            lambda: about(talking) and any(line.text.startswith("dead letter") for line in about(failing)),
+            "lines of both arrived",
+        )
         assert {line.trace for line in (*about(talking), *about(failing))} == {TRACE}
         assert {line.service for line in collector.lines} == {"firmq-worker"}
         [dead] = [line for line in about(failing) if line.text.startswith("dead letter")]

@@ -40,7 +40,7 @@ def http(system: System, collector: Collector) -> Iterator[httpx.Client]:
     system.environment.update(collector.environment)
     port = free_port()
     system.start("gateway", GATEWAY_PORT=str(port), GATEWAY_PROCESSES="1", LOG_FORMAT="json")
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         wait_until(lambda: _ready(client), "the gateway answers", 60)
         yield client
 
@@ -156,11 +156,12 @@ def test_a_kill_between_attempts_leaves_the_trace_whole(
     system: System, collector: Collector, http: httpx.Client, tmp_path: Path
 ) -> None:
     system.start_housekeeper()
-    first = system.start_worker(INITIAL_RETRY_DELAY="3")
+    first = system.start_worker(INITIAL_RETRY_DELAY="3600", MAX_RETRY_DELAY="3600")
     task_id = submit(http, "flaky", {"file": str(tmp_path / "runs"), "failures": 2})
     collector.wait_for("process flaky")
     first.send_signal(signal.SIGKILL)
     first.wait()
+    system.queues.run_now(task_id)
     system.start_worker()
     assert system.ended(task_id).summary.state is TaskState.COMPLETED
     attempts = collector.wait_for("process flaky", 3)

@@ -74,7 +74,7 @@ def test_a_dead_port_neither_stops_tasks_nor_floods_the_log(system: System) -> N
     assert system.all_ended()[TaskState.COMPLETED] == 1500
     wait_until(lambda: LOST in system.logs(), "it is said")
     worker.terminate()
-    assert worker.wait(30) == 0
+    assert worker.wait(60) == 0
     assert system.logs().count(LOST) == 1, "one line, not one for each batch and each executor"
 
 

@@ -20,11 +20,14 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.workers import NO_TYPES
 from firmq.shared.submission.problems import Problem
 from tests.support import one_slot
+from tests.support.figures import judge
 from tests.support.harness import System, running_system, wait_until
 from tests.support.redis_cluster import Cluster, running_cluster
 from tests.support.store import store_on
 
 RECOVERY = 15.0
+"""Seconds without the dead master, where the machine does nothing else."""
+PATIENCE = 90.0
 
 
 @pytest.fixture
@@ -60,13 +63,13 @@ def test_a_master_that_dies_under_load_loses_nothing(own_cluster: Cluster, on_cl
     longest, ended = [0.0], threading.Event()
 
     def submit() -> None:
-        with Queue(own_cluster.url(), submit_replicas=1, patience=RECOVERY) as queue:
+        with Queue(own_cluster.url(), submit_replicas=1, patience=PATIENCE) as queue:
             while not ended.is_set():
                 begun = time.monotonic()
                 try:
                     accepted.append(queue.submit("echo", len(accepted)).task_id)
                 except Problem as problem:
-                    raise AssertionError(f"not accepted within {RECOVERY} s: {problem}") from None
+                    raise AssertionError(f"not accepted within {PATIENCE} s: {problem}") from None
                 longest[0] = max(longest[0], time.monotonic() - begun)
                 time.sleep(0.005)
 
@@ -84,9 +87,9 @@ def test_a_master_that_dies_under_load_loses_nothing(own_cluster: Cluster, on_cl
     for thread in threads:
         thread.join()
     assert failures == []
-    assert longest[0] < RECOVERY
+    judge("a submission while a master dies", longest[0], RECOVERY)
     assert {partition_of_id(each) or 0 for each in accepted} == {0, 1, 2}
-    with Queue(own_cluster.url(), patience=10) as queue:
+    with Queue(own_cluster.url(), patience=60) as queue:
         for at, each in enumerate(accepted):
             assert queue.wait(each, timeout=60).status == "completed", f"{at} of {len(accepted)}"
 
