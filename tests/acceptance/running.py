@@ -38,7 +38,7 @@ class Product:
     def stop(self) -> int:
         """Ctrl-C; the exit status."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(40)
+        return self.process.wait(120)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def product(
         except AssertionError as error:
             error.add_note(log.read_text())
             raise
-        with httpx.Client(base_url=f"http://127.0.0.1:{ports['GATEWAY_PORT']}", timeout=20) as api:
+        with httpx.Client(base_url=f"http://127.0.0.1:{ports['GATEWAY_PORT']}", timeout=60) as api:
             yield Product(process, log, api, ports, folder / "data")
     finally:
         if process.poll() is None:

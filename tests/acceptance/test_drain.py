@@ -20,7 +20,7 @@ def workers(running: Product) -> list[str]:
 def drain(running: Product, worker: str) -> None:
     """The button on the Workers page of the dashboard."""
     address = f"http://127.0.0.1:{running.ports['DASHBOARD_PORT']}"
-    with httpx.Client(base_url=address, timeout=20, follow_redirects=True) as person:
+    with httpx.Client(base_url=address, timeout=60, follow_redirects=True) as person:
         page = person.get("/workers").text
         token = re.search(r'name="csrf" value="([^"]+)"', page)
         assert token

@@ -40,7 +40,7 @@ def stopping(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         for each in started:
             each.terminate()
         for each in started:
-            each.wait(40)
+            each.wait(90)
 
 
 def submitted(running: Product, kind: str, **data: object) -> str:
@@ -60,7 +60,7 @@ def test_an_expense_is_paid_when_a_manager_agrees_and_mails_are_sent_once(tmp_pa
         settings = {"REDIS_URL": running.redis_url, "EXPENSE_MAILBOX": str(mailbox)}
         workers = [process("firmq", "worker", f"{example}.tasks", **settings)]
         with stopping(workers):
-            task = submitted(running, "expense", expense=7, amount=80, patience=1.0)
+            task = submitted(running, "expense", expense=7, amount=80, patience=5.0)
             wait_until(
                 lambda: running.api.get(f"/tasks/{task}").json()["awaits"] == "signal:decision-2", "Bob is asked", 60
             )

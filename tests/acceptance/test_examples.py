@@ -35,7 +35,7 @@ def test_a_leader_enqueues_what_workers_of_their_own_run(tmp_path: Path) -> None
         try:
             leader = [sys.executable, "-m", EXAMPLE, "leader", "--url", running.url, "--orders", "30"]
             wait_until(lambda: "count-executions" in running.api.get("/types").text, "the worker's types are known")
-            done = subprocess.run(leader, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(leader, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
             assert done.stdout.startswith("enqueued 30 of 30 executions as batch "), done.stderr
             assert done.stdout.endswith("100% {'completed': 29, 'failed': 1}\n")
             assert done.returncode == 1, "order 13 failed"
@@ -43,7 +43,7 @@ def test_a_leader_enqueues_what_workers_of_their_own_run(tmp_path: Path) -> None
             assert [each["error"]["type"] for each in failed] == ["GiveUp"]
         finally:
             worker.terminate()
-            assert worker.wait(40) == 0
+            assert worker.wait(90) == 0
 
 
 SHOP = ROOT / "examples" / "django_shop"
@@ -65,7 +65,7 @@ def started(command: list[str], log: Path, environment: dict[str, str]) -> Itera
         try:
             yield
             process.send_signal(signal.SIGTERM)
-            assert process.wait(40) in (0, -signal.SIGTERM), log.read_text()
+            assert process.wait(90) in (0, -signal.SIGTERM), log.read_text()
         finally:
             process.kill()
             process.wait()
@@ -93,7 +93,7 @@ def test_a_shop_in_django_runs_tasks_of_both_kinds(tmp_path: Path) -> None:
         parts.enter_context(started(worker, tmp_path / "worker.log", environment))
         parts.enter_context(started([*site[:-1], str(port)], tmp_path / "site.log", environment))
         wait_until(lambda: "worker.tasks.send_receipt" in running.api.get("/types").text, "the types are known")
-        shop = parts.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}"))
+        shop = parts.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
         wait_until(lambda: _answers(shop), "the shop answers")
         order = shop.post("/orders", content='{"prices": [1250, 499]}').json()["order"]
         wait_until(lambda: all(shop.get(f"/orders/{order}").json().values()), "both tasks have run")

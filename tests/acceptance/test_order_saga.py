@@ -67,7 +67,7 @@ def test_orders_survive_workers_that_are_killed(tmp_path: Path) -> None:
             ended = [wait_until(partial(_ended, running, each), "it ended", 120) for each in [*orders, expensive]]
         finally:
             current.terminate()
-            assert current.wait(40) == 0
+            assert current.wait(120) == 0
     wanted = ["refunded" if article == "unicorn" else "completed" for article in [*articles, "book"]]
     assert [each["result"]["order"] for each in ended] == wanted
     done = Counter(tuple(line.split()[:2]) for line in journal.read_text().splitlines())

@@ -37,12 +37,12 @@ def served(port: int, *command: str, **environment: str) -> Iterator[httpx.Clien
     """A web server that was started as `python -m COMMAND`; a client of it."""
     process = subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env={**os.environ, **environment})
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
-            wait_until(lambda: process.poll() is not None or _answers(http), "the server answers", 30)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            wait_until(lambda: process.poll() is not None or _answers(http), "the server answers")
             yield http
     finally:
         process.terminate()
-        assert process.wait(20) in (0, -signal.SIGTERM)  # uvicorn ends in order, and then by the signal
+        assert process.wait(90) in (0, -signal.SIGTERM)  # uvicorn ends in order, and then by the signal
 
 
 def _answers(http: httpx.Client) -> bool:

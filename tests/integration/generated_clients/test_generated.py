@@ -78,7 +78,7 @@ def _ready(address: str) -> bool:
 @pytest.fixture(scope="module")
 def document(gateway: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("document") / "openapi.json"
-    file.write_text(httpx.get(f"{gateway}/openapi.json").text)
+    file.write_text(httpx.get(f"{gateway}/openapi.json", timeout=60).text)
     return file
 
 

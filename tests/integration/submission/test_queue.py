@@ -79,7 +79,7 @@ def test_a_submission_waits_for_redis_to_return(
 
 
 def test_a_bound_of_connections_is_enough_for_every_call(make_queue: MakeQueue, redis_client: Redis) -> None:
-    queue = make_queue(redis_max_connections=1, type_cache_time=0, patience=0.5)
+    queue = make_queue(redis_max_connections=1, type_cache_time=0, patience=20)
     ids = [queue.submit("process", number).task_id for number in range(3)]
     assert [queue.get(each).data for each in ids] == [0, 1, 2]
     assert queue.cancel(ids[0]).status == "cancelled"
@@ -224,7 +224,7 @@ def test_tasks_run_and_their_results_arrive(
         system.start_worker()
         queue = make_queue()
         task = queue.submit("echo", {"a": [1]}, priority="high")
-        assert queue.result(task.task_id, timeout=30) == {"a": [1]}
+        assert queue.result(task.task_id, timeout=120) == {"a": [1]}
         detail = queue.get(task.task_id)
         assert (detail.status, detail.attempt, detail.max_retries) == ("completed", 1, 3)
         assert [each.outcome for each in detail.attempts] == ["completed"]
@@ -232,7 +232,7 @@ def test_tasks_run_and_their_results_arrive(
             queue.cancel(task.task_id)
         failing = queue.submit("fail", {"message": "no luck today"}, max_retries=0)
         with pytest.raises(TaskFailed, match="no luck today"):
-            queue.result(failing.task_id, timeout=30)
+            queue.result(failing.task_id, timeout=120)
 
 
 def test_direct_submission_needs_neither_flask_nor_rq_nor_opentelemetry(submitter_url: str) -> None:

@@ -59,7 +59,7 @@ MEMBER = os.environ.get("PYTEST_XDIST_WORKER", "")
 @pytest.mark.parametrize("alias", [each for each in connections if each != "replica"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_row_is_written_where_the_test_reads(firmq_worker, alias, number):
-    name = firmq_worker.result(add_user.submit("ann", alias).task_id, timeout=30)
+    name = firmq_worker.result(add_user.submit("ann", alias).task_id, timeout=120)
     assert name == str(connections[alias].settings_dict["NAME"])
     assert "test" in name
     assert MEMBER in name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import ROOT, alive
+from tests.support.harness import ROOT, alive, wait_until
 
 TASKS = """
 import time
@@ -93,25 +93,25 @@ from firmq import Client, TaskFailed
 
 def test_a_worker_runs_what_is_submitted(firmq_worker):
     task = send_invoice.submit(order=7, due=date(2024, 2, 29))
-    assert firmq_worker.result(task.task_id, timeout=30) == "invoice 7, due 2024"
+    assert firmq_worker.result(task.task_id, timeout=120) == "invoice 7, due 2024"
     assert firmq_worker.get(task.task_id).attempts[0].worker != "local"
 
 
 def test_a_failure_is_retried_soon(firmq_worker):
     task = send_invoice.submit(order=-1, due=date(2024, 2, 29))
     with pytest.raises(TaskFailed):
-        firmq_worker.result(task.task_id, timeout=30)
+        firmq_worker.result(task.task_id, timeout=120)
     assert [letter.attempt for letter in firmq_worker.dead_letters] == [2]
 
 
 def test_handlers_submit_to_the_same_system(firmq_worker):
-    child = firmq_worker.result(close_order.submit(7).task_id, timeout=30)
-    assert firmq_worker.result(child, timeout=30) == "invoice 7, due 2024"
+    child = firmq_worker.result(close_order.submit(7).task_id, timeout=120)
+    assert firmq_worker.result(child, timeout=120) == "invoice 7, due 2024"
 
 
 def test_clients_without_an_address_use_the_system(firmq_worker):
     with Client() as client:
-        assert client.result(asyncio.run(greet.submit_async("Ann")).task_id, timeout=30) == "Hello Ann"
+        assert client.result(asyncio.run(greet.submit_async("Ann")).task_id, timeout=120) == "Hello Ann"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -119,7 +119,7 @@ def test_each_test_begins_without_tasks(firmq_worker, number):
     assert list(firmq_worker.tasks()) == list(firmq_worker.dead_letters) == []
     assert not any(queue.paused for queue in firmq_worker.queues.all())
     task = greet.options(idempotency_key="same", unique_key="same").submit(f"{number}")
-    assert firmq_worker.result(task.task_id, timeout=30) == f"Hello {number}"
+    assert firmq_worker.result(task.task_id, timeout=120) == f"Hello {number}"
     send_invoice.options(delay=3600).submit(order=1, due=date(2024, 2, 29))
     running = sleep.submit(60)
     for seen in firmq_worker.watch(running.task_id):
@@ -154,7 +154,7 @@ def run(project: Path, tests: str, **environment: str) -> str:
         env={**clean, **alone, **environment},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     return done.stdout + done.stderr
@@ -175,8 +175,12 @@ def test_a_real_worker_runs_tasks_and_each_test_begins_empty(project: Path) -> N
     told = run(project, WORKER, **others)
     logs = "\n".join(path.read_text() for path in project.glob("temp/firmq*/*.log"))
     assert "7 passed" in told, told + logs
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _works_in(path, project)]
-    assert [pid for pid in pids if alive(pid)] == [], "processes were left"
+    wait_until(lambda: not _left_in(project), "no process of the system is left")
+
+
+def _left_in(folder: Path) -> list[int]:
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _works_in(path, folder)]
+    return [pid for pid in pids if alive(pid)]
 
 
 def _works_in(process: Path, folder: Path) -> bool:
