@@ -138,7 +138,7 @@ def test_waiting_tasks_move_to_another_queue_with_their_due_times(system: System
     for each in (soon, stays, limited):
         assert system.ended(each).summary.state is S.COMPLETED
     worker.terminate()
-    worker.wait(30)
+    worker.wait(90)
 
 
 def test_a_move_leaves_what_a_full_queue_has_no_place_for(system: System) -> None:

@@ -99,7 +99,7 @@ def test_a_task_that_does_not_wait_is_a_conflict_that_says_what_to_do(system: Sy
     system.queues.cancel(ended, "no")
     found = _patch(http, ended, 409, queue="high")
     assert (found["task_status"], "restore it first" in found["detail"]) == ("cancelled", True)
-    running = system.submit("slowly", '{"seconds": 30}')
+    running = system.submit("slowly", '{"seconds": 300}')
     system.start_worker()
     wait_until(lambda: system.records.state(running) is S.RUNNING, "it runs")
     assert "cancel it, or wait" in _patch(http, running, 409, queue="high")["detail"]

@@ -192,15 +192,15 @@ def test_killed_between_storing_and_answering_it_is_still_one(
 
     sender = threading.Thread(target=send)
     sender.start()
-    assert swallowing.stored.wait(10), "the task was stored and the answer kept back"
+    assert swallowing.stored.wait(60), "the task was stored and the answer kept back"
     kill(first)
-    sender.join(10)
+    sender.join(60)
     stored = system.redis.zrange(keys.TASKS, 0, -1)
 
     answer: TestResponse = wait_until(
         lambda: next((each for each in [post(gateway.http, body, path=path)] if each.status_code == 202), None),
         "the key of the dead request is free again",
-        SILENCE.total_seconds() + 10,
+        SILENCE.total_seconds() + 60,
     )
     told = answer.get_json()
     ids = [item["task_id"] for item in told.get("items", [told])]

