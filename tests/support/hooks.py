@@ -61,6 +61,9 @@ def _note(line: str) -> None:
             file.write(f"{line}\n")
 
 
+_two = threading.Barrier(2)
+
+
 def _misbehave(stage: str, of: CurrentTask) -> None:
     wrong = of.type.rpartition(f".{stage}.")[2]
     if wrong == "crash":
@@ -71,8 +74,9 @@ def _misbehave(stage: str, of: CurrentTask) -> None:
         raise RAISED[wrong]
     if wrong == "later" and of.attempt == 1:
         raise RetryLater(0)
-    if wrong == "slow":
-        time.sleep(0.2)
+    if wrong == "meet":
+        _two.wait(60)
+        log.info("two hooks met")
 
 
 async def _misbehave_in_coroutine(stage: str, of: CurrentTask) -> None:
@@ -174,7 +178,7 @@ def _register() -> None:
         "hang",
         "give-up",
         "later",
-        "slow",
+        "meet",
         "hang-in-coroutine",
         "deaf",
         "cancel",

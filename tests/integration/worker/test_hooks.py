@@ -17,6 +17,8 @@ from tests.support.hooks import ENDS, KINDS
 from tests.support.least_privilege import url_of_user
 
 LIMIT = timedelta(seconds=1)
+ENOUGH = timedelta(seconds=5)
+"""In which a handler that does nothing ends on any machine; what hangs after it is cut off then."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,9 @@ def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFac
     with one_slot.client_of(redis_server) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder, TASK_MODULES="tests.support.hooks") as system:
-            system.start_worker(TRACE_LOCALLY="true", KILL_GRACE="0.5", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="1")
+            system.start_worker(
+                TRACE_LOCALLY="true", KILL_GRACE="3", LEASE_TIME="30", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="1"
+            )
             system.start_housekeeper()
             yield system
 
@@ -144,7 +148,7 @@ def test_the_time_limit_of_a_task_holds_for_its_hooks(common: System, kind: str,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hook_that_hangs_after_the_handler_is_cut_off_and_the_outcome_stands(common: System, kind: str) -> None:
-    after = ended(common, f"{kind}.after.hang-in-coroutine", timeout=LIMIT)
+    after = ended(common, f"{kind}.after.hang-in-coroutine", timeout=ENOUGH)
     assert after.summary.state is TaskState.COMPLETED
     [attempt] = after.attempts
     assert any(line.startswith("after_task hook tests.support.hooks.last failed: ") for line in lines(attempt))
@@ -166,7 +170,7 @@ def test_a_crash_in_a_hook_counts_as_one_in_the_handler(common: System, kind: st
 def test_a_coroutine_that_ignores_its_end_after_the_handler_is_closed_and_the_outcome_stands(
     common: System, kind: str
 ) -> None:
-    task = ended(common, f"{kind}.after.deaf", timeout=LIMIT)
+    task = ended(common, f"{kind}.after.deaf", timeout=ENOUGH)
     assert task.summary.state is TaskState.COMPLETED
     assert len(task.attempts) == 1
     runs_normally(common, kind)
@@ -174,12 +178,10 @@ def test_a_coroutine_that_ignores_its_end_after_the_handler_is_closed_and_the_ou
 
 def test_a_plain_hook_does_not_keep_the_loop_from_other_tasks(common: System) -> None:
     runs_normally(common, "coroutine")
-    ids = common.submit_many([("coroutine.before.slow", "{}")] * 20)
-    tasks = [common.ended(each) for each in ids]
-    started = [attempt.started_at for task in tasks for attempt in task.attempts if attempt.started_at]
-    ends = [attempt.ended_at for task in tasks for attempt in task.attempts if attempt.ended_at]
-    assert len(started) == len(ends) == 20
-    assert (max(ends) - min(started)).total_seconds() < 20 * 0.2 / 2
+    ids = common.submit_many([("coroutine.before.meet", "{}")] * 20)
+    for each in ids:
+        [attempt] = common.ended(each).attempts
+        assert "two hooks met" in lines(attempt), "hooks that wait for each other ran at a time"
 
 
 def test_a_hook_that_blocks_the_loop_is_interrupted_and_the_outcome_stands(common: System) -> None:
