@@ -52,8 +52,8 @@ def test_a_signal_that_came_before_is_returned_at_once(system: System, tmp_path:
 @KINDS
 def test_a_wait_times_out(system: System, tmp_path: Path, kind: str) -> None:
     system.start_worker(**MODULES)
-    system.start_housekeeper()
     task = asked(system, tmp_path, kind, 0.5)
+    system.start_housekeeper()  # without one it waits on, however late it was seen waiting
     assert system.ended(task).result == ["too late", 2, 0]
 
 
