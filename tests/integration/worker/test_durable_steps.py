@@ -142,12 +142,13 @@ def test_the_executors_of_tasks_with_steps_stay(system: System, tmp_path: Path, 
     assert "left behind" not in system.logs()
 
 
+MANY = 1500
 ROWS = pytest.mark.parametrize("kind", ["rows", "rows-async", "rows-threads"])
 
 
 def _loop(system: System, folder: Path, kind: str) -> str:
-    """A loop of three seconds that is in its middle."""
-    found = system.submit(kind, json.dumps({"folder": str(folder), "many": 150, "every": 10, "pause": 0.02}))
+    """A loop of half a minute in its first attempt, that has begun."""
+    found = system.submit(kind, json.dumps({"folder": str(folder), "many": MANY, "every": 10, "pause": 0.02}))
     wait_until(lambda: len(rows_of(folder, 1)) >= 35, "some rows are done")
     return found
 
@@ -161,10 +162,10 @@ def test_a_loop_leaves_a_draining_worker_at_its_next_checkpoint(system: System, 
     assert system.records.state(task_id) is TaskState.PENDING
     start(system)
     task = system.ended(task_id)
-    assert (task.result, task.summary.failures, task.summary.crashes) == (150, 0, 0)
+    assert (task.result, task.summary.failures, task.summary.crashes) == (MANY, 0, 0)
     assert [each.outcome for each in task.attempts] == [Outcome.INTERRUPTED, Outcome.COMPLETED]
-    assert rows_of(tmp_path, 1) + rows_of(tmp_path, 2) == list(range(150))
-    assert 0 < len(rows_of(tmp_path, 1)) < 150
+    assert rows_of(tmp_path, 1) + rows_of(tmp_path, 2) == list(range(MANY))
+    assert 0 < len(rows_of(tmp_path, 1)) < MANY
 
 
 @ROWS
@@ -178,10 +179,10 @@ def test_a_loop_whose_worker_is_killed_repeats_less_than_a_checkpoint(
     worker.wait()
     start(system)
     task = system.ended(task_id)
-    assert task.result == 150
+    assert task.result == MANY
     first, second = rows_of(tmp_path, 1), rows_of(tmp_path, 2)
-    assert sorted({*first, *second}) == list(range(150))
-    assert len(first) + len(second) - 150 <= 10
+    assert sorted({*first, *second}) == list(range(MANY))
+    assert len(first) + len(second) - MANY <= 10
 
 
 def test_a_retry_of_the_dead_letter_repeats_a_failed_step_that_was_undone(system: System, tmp_path: Path) -> None:
