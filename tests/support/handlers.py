@@ -113,10 +113,11 @@ def fail(message: str = "no luck") -> None:
 
 
 @task("under-lock")
-def under_lock(name: str, seconds: float = 0, wait: float = 0, at_most: float = 30) -> dict[str, Any]:
-    """Holds a lock for so long; its fencing number, and the threads that are there afterwards."""
+def under_lock(name: str, until: str = "", wait: float = 0, at_most: float = 30) -> dict[str, Any]:
+    """Holds a lock until there is a file; its fencing number, and the threads that are there afterwards."""
     with lock(name, wait=wait, at_most=at_most) as held:
-        time.sleep(seconds)
+        while until and not Path(until).exists():
+            time.sleep(0.02)
         held.check()
         term = held.term
     return {"term": term, "threads": [each.name for each in threading.enumerate()]}
@@ -460,6 +461,15 @@ def long_at_first(seconds: float = 60.0, file: str = "") -> str:
     return "done"
 
 
+@task("note-and-wait")
+def note_and_wait(file: str, until: str) -> str:
+    """Notes that it runs, and goes on when a test makes another file."""
+    note(file)
+    while not Path(until).exists():
+        time.sleep(0.02)
+    return "done"
+
+
 @task("fork")
 def fork(file: str) -> str:
     """Forks; the child leaves the handler like a program that ends, and the parent goes on for a while."""
@@ -530,7 +540,7 @@ def scribble(data: str, seconds: float = 60.0) -> None:
     time.sleep(seconds)
 
 
-def live(file: str, attempt: int, kind: str, seconds: float = 60.0) -> None:
+def live(file: str, attempt: int, kind: str, seconds: float = 600.0) -> None:
     """Writes down again and again that this process lives."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -543,7 +553,7 @@ BROOD = ("fork", "popen", "pool", "daemon")
 
 
 @task("brood")
-def brood(file: str, seconds: float = 60.0) -> None:
+def brood(file: str, seconds: float = 600.0) -> None:
     """Starts processes in every way that handlers do; each writes down that it lives, until it is ended."""
     attempt = current_task().attempt
     if attempt > 1:

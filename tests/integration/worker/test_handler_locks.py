@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,17 +45,19 @@ def begun(system: System, task_type: str, **data: Any) -> str:
     return system.submit(task_type, json.dumps(data), retry=ONCE)
 
 
-def test_one_task_at_a_time_holds_a_lock_over_all_workers(system: System) -> None:
+def test_one_task_at_a_time_holds_a_lock_over_all_workers(system: System, tmp_path: Path) -> None:
     system.start_worker(WORKER_EXECUTORS="1")
     system.start_worker(WORKER_EXECUTORS="1")
-    first = begun(system, "under-lock", name="report", seconds=3)
+    first = begun(system, "under-lock", name="report", until=str(tmp_path / "until"))
     found = holder(system, "report")
     assert found.owner == f"task {first}"
     assert found.thread_id
     refused, skipped = begun(system, "under-lock", name="report"), begun(system, "skipped-if-locked", name="report")
     assert system.ended(refused).summary.error.type == "LockTaken"  # type: ignore[union-attr]
     assert system.ended(skipped).result is None
-    waited = begun(system, "under-lock", name="report", wait=20)
+    waited = begun(system, "under-lock", name="report", wait=120)
+    wait_until(lambda: system.records.state(waited) is TaskState.RUNNING, "it waits for the lock")
+    (tmp_path / "until").touch()
     terms = [system.ended(each).result["term"] for each in (first, waited)]
     assert terms[0] == found.fence
     assert terms[1] > terms[0]
@@ -63,17 +66,20 @@ def test_one_task_at_a_time_holds_a_lock_over_all_workers(system: System) -> Non
     assert "locks" not in system.ended(waited).result["threads"], "nothing of it is left in the executor"
 
 
-def test_a_lock_of_a_killed_worker_ends_by_itself_and_a_frozen_holder_learns_that_it_lost_it(system: System) -> None:
+def test_a_lock_of_a_killed_worker_ends_by_itself_and_a_frozen_holder_learns_that_it_lost_it(
+    system: System, tmp_path: Path
+) -> None:
     first = system.start_worker(WORKER_EXECUTORS="1")
-    frozen = begun(system, "under-lock", name="report", seconds=2.5, at_most=1)
+    frozen = begun(system, "under-lock", name="report", until=str(tmp_path / "until"), at_most=1)
     holder(system, "report")
     [executor] = system.executors(first)
     os.kill(executor, signal.SIGSTOP)
     try:
-        wait_until(lambda: not LockAdmin(system.scripts).get("task.report").locked, "the lock has ended", 10)  # type: ignore[union-attr]
+        wait_until(lambda: not LockAdmin(system.scripts).get("task.report").locked, "the lock has ended")  # type: ignore[union-attr]
         system.start_worker(WORKER_EXECUTORS="1")
         assert system.ended(begun(system, "under-lock", name="report")).summary.state is TaskState.COMPLETED
     finally:
+        (tmp_path / "until").touch()
         os.kill(executor, signal.SIGCONT)
     assert system.ended(frozen).summary.error.type == "LockLost"  # type: ignore[union-attr]
 
