@@ -17,6 +17,7 @@ from firmq.shared.domain.task import TaskDetail, TaskState
 from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.limits import Limits
+from tests.support.figures import judge
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 
@@ -115,7 +116,9 @@ def test_the_rate_is_met_within_five_percent_and_a_key_holds_over_four_workers(f
     allowed = [(count - burst, at - taken[0]) for count, at in enumerate(taken, 1) if count > 3 * burst]
     # Never more than that, to the start; and as many: one start that a busy machine held up does not sway the middle.
     assert all(count <= rate * seconds + 0.01 for count, seconds in allowed), allowed
-    assert statistics.median(count / seconds for count, seconds in allowed) == pytest.approx(rate, rel=0.05)
+    pace = statistics.median(count / seconds for count, seconds in allowed)
+    assert pace < rate * 1.05
+    judge("a start of ten in a second took", 1 / pace, 1 / rate / 0.95)
 
 
 def taken_at(system: System, task_id: str) -> float:
