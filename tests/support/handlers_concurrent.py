@@ -65,11 +65,13 @@ async def asks(number: int) -> int:
 
 
 @task("counts", timeout=60)
-async def counts(steps: int) -> int:
-    """Computes in short steps, and gives others turns by telling its progress."""
-    for n in range(steps):
+async def counts(until: str) -> int:
+    """Computes in short steps until there is a file, and gives others turns by telling its progress."""
+    steps = 0
+    while not os.path.exists(until):  # noqa: ASYNC240
         time.sleep(0.01)  # noqa: ASYNC251  # computing
-        await progress(n / steps, f"step {n}")
+        steps += 1
+        await progress(0.5, f"step {steps}")
     return steps
 
 

@@ -81,7 +81,7 @@ def test_tasks_that_compute_run_beside_those_that_wait(system: System) -> None:
     is_up(system, system.start_worker(EXECUTOR_SLOTS="2"))
     waiting = many(system, "nap", 50, seconds=30)
     [plain] = system.submit_many([("noop", "null")])
-    assert system.ended(plain, 10).summary.state is TaskState.COMPLETED
+    assert system.ended(plain).summary.state is TaskState.COMPLETED
     assert sum(system.records.state(each) is TaskState.RUNNING for each in waiting) <= 2
 
 
@@ -97,14 +97,15 @@ def test_each_has_its_own_context_lines_and_progress(system: System) -> None:
         assert task.summary.progress.message == name
 
 
-def test_a_handler_that_awaits_its_progress_leaves_turns_to_others(system: System) -> None:
+def test_a_handler_that_awaits_its_progress_leaves_turns_to_others(system: System, tmp_path: Path) -> None:
     is_up(system, system.start_worker())
-    computing = system.submit("counts", '{"steps": 300}')
+    computing = system.submit("counts", json.dumps({"until": str(tmp_path / "until")}))
     wait_until(lambda: system.records.get(computing).summary.progress, "its progress is shown")
     system.ended(system.submit("nap", '{"seconds": 0.1}'))
     assert system.records.state(computing) is TaskState.RUNNING
+    (tmp_path / "until").touch()
     task = system.ended(computing)
-    assert task.result == 300
+    assert task.summary.state is TaskState.COMPLETED
     assert task.summary.progress
     assert task.summary.progress.message.startswith("step ")
 
@@ -126,19 +127,21 @@ def test_one_over_its_time_limit_is_cancelled_and_no_other_is_disturbed(system: 
     task = system.ended(system.submit("limited", '{"seconds": 3600}'))
     assert task.summary.error
     assert task.summary.error.type == "TimeLimitExceeded"
-    assert seconds_of(task) < 2
+    judge("an attempt with a limit of a second", seconds_of(task), 2)
     system.all_ended()
     assert attempts(system, others) == {1: 50}
 
 
 @pytest.mark.parametrize(("kind", "calm"), [("swallows", True), ("wedged", True), ("thread-stuck", False)])
 def test_one_that_ignores_its_limit_ends_and_the_others_lose_no_attempt_that_counts(
-    system: System, kind: str, calm: bool
+    system: System, tmp_path: Path, kind: str, calm: bool
 ) -> None:
     is_up(system, system.start_worker())
-    others = many(system, "nap", 50, seconds=4) if calm else many(system, "waits-at-first", 50)
+    go = tmp_path / "go"
+    others = many(system, "open-later", 50, go=str(go)) if calm else many(system, "waits-at-first", 50)
     wait_until(running(system, others), "the others run")
     task = system.ended(system.submit(kind, "{}"))
+    go.touch()
     assert task.summary.error
     assert task.summary.error.type == "TimeLimitExceeded"
     assert system.all_ended()[TaskState.COMPLETED] == 51
@@ -158,7 +161,7 @@ def test_one_that_is_cancelled_stops_and_no_other(system: System) -> None:
     others, victim = many(system, "nap", 20, seconds=3), system.submit("nap", '{"seconds": 3600}')
     wait_until(running(system, [victim]), "it runs")
     system.queues.cancel(victim, "a test")
-    assert system.ended(victim, 10).summary.state is TaskState.CANCELLED
+    assert system.ended(victim).summary.state is TaskState.CANCELLED
     system.all_ended()
     assert attempts(system, others) == {1: 20}
 
@@ -179,10 +182,10 @@ def test_a_thread_over_its_time_limit_is_stopped(system: System) -> None:
 def test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_seconds(system: System) -> None:
     is_up(system, system.start_worker())
     others = many(system, "nap", 20, seconds=1)
-    blocker = system.submit("blocker", '{"seconds": 5}')
+    blocker = system.submit("blocker", '{"seconds": 15}')
     task = system.ended(blocker)
     slowest = max(map(seconds_of, details(system, others)))
-    assert slowest < 5, "they do not wait for it"
+    assert slowest < 15, "they do not wait for it"
     judge("the slowest of the others", slowest, 3)
     assert attempts(system, others) == {1: 20}
     assert (task.result, task.summary.failures) == ("slept", 0)
@@ -207,7 +210,6 @@ def test_after_the_death_of_an_executor_each_of_its_tasks_runs_again(system: Sys
     assert all(each.summary.failures == 0 and each.summary.crashes == 0 for each in details(system, ids))
 
 
-@pytest.mark.timeout(120)
 def test_one_that_kills_its_executor_is_found_and_costs_no_other_its_life(system: System) -> None:
     system.start_housekeeper()
     is_up(system, system.start_worker())
@@ -229,7 +231,7 @@ def test_one_that_kills_its_executor_is_found_and_costs_no_other_its_life(system
 def test_a_drain_lets_them_end_and_gives_the_others_back_after_they_have_cleaned_up(
     system: System, tmp_path: Path
 ) -> None:
-    worker = system.start_worker(DRAIN_GRACE="2")
+    worker = system.start_worker(DRAIN_GRACE="8")
     is_up(system, worker)
     short, begun, cleaned = many(system, "nap", 10, seconds=1), tmp_path / "begun", tmp_path / "cleaned"
     begun.touch()
@@ -237,7 +239,7 @@ def test_a_drain_lets_them_end_and_gives_the_others_back_after_they_have_cleaned
     long = [system.submit("tidy", data) for _ in range(10)]
     wait_until(lambda: sorted(begun.read_text().split()) == sorted(long), "all run")
     worker.terminate()
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     assert all(each.summary.state is TaskState.COMPLETED for each in details(system, short))
     assert sorted(cleaned.read_text().split()) == sorted(long)
     assert {system.records.state(each) for each in long} == {TaskState.PENDING}
