@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from collections import defaultdict
 from functools import cache
 from importlib.resources import files
 
@@ -21,6 +22,7 @@ from firmq.dashboard.auth.oidc import IdentityProvider, mark_of
 from firmq.dashboard.auth.sessions import Sessions
 from firmq.dashboard.auth.users import Role, Users
 from firmq.dashboard.context import PageContext
+from firmq.dashboard.feature import features
 from firmq.dashboard.metrics import Metrics
 from firmq.dashboard.overview import Overview
 from firmq.dashboard.partition_choice import SHOWN
@@ -47,6 +49,7 @@ from firmq.shared.errors import (
 )
 from firmq.shared.observability.instrumentation import trace_redis, trace_requests
 from firmq.shared.observability.tracing import Tracing
+from firmq.shared.stores.audit import AuditEntry
 from firmq.shared.submission.refusals import body_too_large
 
 
@@ -95,6 +98,10 @@ def create_app(
     security.install(app, settings, users, context.sessions, accounts)
     for page in find_modules("firmq.dashboard.pages"):
         app.register_blueprint(import_string(page).blueprint)
+    app.extensions["features"] = {}
+    for feature in features():
+        app.register_blueprint(feature.blueprint)
+        app.extensions["features"][feature.name] = feature.open(context)
     _teach_templates(app, context)
     _register_errors(app)
     return app
@@ -109,6 +116,21 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
         exact=present.exact,
         moment=moment,
         size=present.size,
+    )
+
+    slots, more_pages = defaultdict[str, list[str]](list), defaultdict[str, list[tuple[str, str]]](list)
+    for feature in features():
+        for place, template in feature.slots.items():
+            slots[place].append(template)
+        for section, path, name in feature.navigation:
+            more_pages[section].append((path, name))
+    links = [feature.audit_link for feature in features() if feature.audit_link]
+
+    def audit_link(entry: AuditEntry) -> str:
+        return next(filter(None, (link(entry.what, entry.about) for link in links)), "")
+
+    app.jinja_env.globals.update(
+        slots=slots, more_pages=more_pages, features=app.extensions["features"], audit_link=audit_link
     )
 
     @app.context_processor

@@ -42,6 +42,11 @@ context = cast("PageContext", LocalProxy(lambda: current_app.extensions["page_co
 """The dependencies of the app that serves the current request."""
 
 
+def opened(feature: str) -> Any:
+    """Returns what a feature opened for the app that serves the current request."""
+    return current_app.extensions["features"][feature]
+
+
 def show(template: str, **values: Any) -> str:
     """Returns a page, with the state of the system as `now`. Raises StoreUnavailable."""
     return render_template(template, now=context.queries.snapshot(), **values)

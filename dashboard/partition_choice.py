@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from functools import cache
 
-OF_ID = re.compile(r"/(?:tasks|batches|bulk)/(?!review$)([A-Za-z0-9_-]{1,128})(?:/.*)?")
-"""Pages about what only one partition has."""
+from firmq.dashboard.feature import features
+
 READINESS = "/health/ready"
 OF_NONE = re.compile(rf"/health/live|{READINESS}|/metrics")
 """What is asked often and shows no partition."""
@@ -18,3 +19,15 @@ _NUMBER = re.compile(r"[0-9]{1,4}")
 def read_choice(said: str, numbers: Container[int]) -> int | None:
     """Returns the partition that a cookie or a path names, or None."""
     return int(said) if _NUMBER.fullmatch(said) and int(said) in numbers else None
+
+
+@cache
+def _pages_of_id() -> re.Pattern[str]:
+    pages = "|".join(["tasks", "batches", *(each for feature in features() for each in feature.pages_of_id)])
+    return re.compile(rf"/(?:{pages})/(?!review$)([A-Za-z0-9_-]{{1,128}})(?:/.*)?")
+
+
+def id_in(path: str) -> str | None:
+    """Returns the id in the path of a page about what only one partition has; None for another page."""
+    found = _pages_of_id().fullmatch(path)
+    return found[1] if found else None

@@ -8,7 +8,7 @@ from flask import Blueprint, abort, current_app, redirect, render_template, requ
 
 from firmq.dashboard.auth.security import safe_target
 from firmq.dashboard.context import context
-from firmq.dashboard.partition_choice import OF_ID, SHOWN, read_choice
+from firmq.dashboard.partition_choice import SHOWN, id_in, read_choice
 from firmq.shared.alerts.rules import Level, alerts, by_cause, thresholds_of
 
 if TYPE_CHECKING:
@@ -39,4 +39,4 @@ def choose(said: str) -> Response:
     if read_choice(said, partitions().numbers) is None:
         abort(404, "There is no such partition.")
     to = safe_target(request.args.get("to", "/"))
-    return redirect("/" if OF_ID.fullmatch(to) else to)  # a page that every partition has
+    return redirect("/" if id_in(to) else to)  # a page that every partition has

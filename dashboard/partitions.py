@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from firmq.dashboard.app import create_app
 from firmq.dashboard.overview import Snapshot
-from firmq.dashboard.partition_choice import OF_ID, OF_NONE, READINESS, SHOWN, read_choice
+from firmq.dashboard.partition_choice import OF_NONE, READINESS, SHOWN, id_in, read_choice
 from firmq.dashboard.partition_pages import blueprint
 from firmq.shared.config.redis_address import without_password
 from firmq.shared.errors import StoreUnavailable
@@ -149,7 +149,7 @@ class PartitionedDashboard:
         said, path, apps = _cookie(environ), environ.get("PATH_INFO", "/"), self.partitions.apps
         if OF_NONE.fullmatch(path):
             return self._ready(path)(environ, start_response)
-        number = locate(of_id[1], self.clients) if (of_id := OF_ID.fullmatch(path)) else None
+        number = locate(found, self.clients) if (found := id_in(path)) else None
         if number is None and (chosen := _CHOICE.fullmatch(path)):
             number = read_choice(chosen[1], apps)
         if number is None:

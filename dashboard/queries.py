@@ -24,7 +24,6 @@ from firmq.shared.errors import HistoryUnavailable, TaskNotFound
 from firmq.shared.stores.audit import AuditEntry, AuditFilter
 from firmq.shared.stores.batches import Batch, BatchItem
 from firmq.shared.stores.breakdown import Breakdown
-from firmq.shared.stores.bulk_actions import BulkAction, Count, Plan
 from firmq.shared.stores.dependencies import Relations, Relative, read_relations
 from firmq.shared.stores.failure_groups import FailureGroup
 from firmq.shared.stores.limits import LimitState
@@ -34,7 +33,6 @@ from firmq.shared.stores.selection import Source
 from firmq.shared.stores.task_types import TaskType
 from firmq.shared.stores.tasks import Filter, Page, Reading, Unread
 from firmq.shared.stores.workers import WorkerInfo
-from firmq.shared.submission.amending import Change
 
 if TYPE_CHECKING:
     from firmq.shared.history.analytics import Report, Wanted
@@ -210,29 +208,9 @@ class Queries:
         """Returns a dead-letter group; None if none of its dead letters is left."""
         return self.stores.failure_groups.get(key)
 
-    @_cached
-    def bulk_actions(self) -> tuple[list[BulkAction], list[str]]:
-        """Returns the latest bulk actions, and the ids of corrupt ones."""
-        return self.stores.bulk_actions.all()
-
-    def bulk_action(self, action_id: str) -> BulkAction | None:
-        """Returns a bulk action, at most half a second old, as its page shows progress; None if there is none."""
-        return self.cache.get(("bulk action", action_id), lambda: self.stores.bulk_actions.get(action_id), _QUICK)
-
     def has_queue(self, name: str) -> bool:
         """Returns whether there is a queue of this name."""
         return name in self.stores.tasks.queues
-
-    def selected(self, plan: Plan, most: int) -> tuple[Count, Sequence[TaskSummary]]:
-        """Returns how many tasks a bulk action would take now, and some of them."""
-        if plan.selection.ids:
-            found = self.stores.bulk_actions.sample(plan, len(plan.selection.ids))
-            return Count(len(found), exact=True), found[:most]
-        return self.stores.bulk_actions.count(plan), self.stores.bulk_actions.sample(plan, most)
-
-    def changes(self, plan: Plan) -> list[Change]:
-        """Returns how a bulk action would change the data of the first of its tasks."""
-        return self.stores.amendments.preview(plan)
 
     @_cached
     def locks(self) -> list[LockInfo]:

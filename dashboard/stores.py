@@ -7,13 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from firmq.shared.alerts.incident import Incidents
-from firmq.shared.domain.redaction import Redaction
 from firmq.shared.history.records import open_history, open_records
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
 from firmq.shared.stores.breakdown import Breakdowns
-from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.idempotency import Idempotency
@@ -27,7 +25,6 @@ from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import Workers
-from firmq.shared.submission.amending import Amendments
 from firmq.shared.submission.bodies import context_of
 from firmq.shared.submission.task_factory import TaskFactory
 from firmq.shared.submission.type_cache import TypeCache
@@ -45,11 +42,9 @@ class Stores:
     """All stores, on one Redis client."""
 
     redis: Redis
-    amendments: Amendments
     audit: Audit
     batches: Batches
     breakdowns: Breakdowns
-    bulk_actions: BulkActions
     dead_letters: DeadLetters
     failure_groups: FailureGroups
     incidents: Incidents
@@ -79,18 +74,15 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
     dead_letters = DeadLetters(scripts, tasks, tracing, timedelta(seconds=settings.retention_deleted))
     types, bodies = TaskTypes(redis), context_of(settings, webhooks=True)
     type_cache = TypeCache(types, fresh=settings.type_cache_time, http_task_policy=settings.http_task_policy())
-    bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)
     workers = Workers(redis, settings.lease())
     return Stores(
         redis=redis,
-        amendments=Amendments(bulk_actions, type_cache, Redaction(settings.dashboard_redact)),
         audit=Audit(redis),
         batches=batches,
         breakdowns=Breakdowns(tasks, batches),
-        bulk_actions=bulk_actions,
         dead_letters=dead_letters,
         failure_groups=FailureGroups(scripts),
-        incidents=Incidents(scripts, workers, bulk_actions),
+        incidents=Incidents(scripts, workers),
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
         outputs=Outputs(redis),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from firmq.dashboard.context import context
+from firmq.dashboard.feature import features
 from firmq.dashboard.present import clip
 from firmq.shared.domain.search import NAMES, SearchError
 from firmq.shared.stores.selection import Source
@@ -29,12 +30,11 @@ LONGEST = 200
 SAMPLE = 500
 """Tasks from which fields, values and tags are taken."""
 
-PAGES: Mapping[str, str] = {
+PAGES: dict[str, str] = {
     "/": "Overview",
     "/tasks": "Tasks",
     "/batches": "Batches",
     "/schedules": "Schedules",
-    "/bulk": "Bulk actions",
     "/types": "Types",
     "/analytics": "Analytics",
     "/dead-letters": "Dead letters",
@@ -45,7 +45,12 @@ PAGES: Mapping[str, str] = {
     "/audit": "Audit",
     "/timeline": "Timeline",
 }
-"""The pages that suggestions lead to."""
+"""The pages of the core that suggestions lead to."""
+
+
+def all_pages() -> Mapping[str, str]:
+    """Returns the pages that suggestions lead to, by their paths."""
+    return PAGES | {path: name for feature in features() for _, path, name in feature.navigation}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def suggest(queries: Queries, typed: str) -> list[Suggestion]:
     pages = (
         []
         if before
-        else [Suggestion(f"Go to {title}", path=path) for path, title in PAGES.items() if _has(title, wanted)]
+        else [Suggestion(f"Go to {title}", path=path) for path, title in all_pages().items() if _has(title, wanted)]
     )
     words = [_partial(before, each) for each in NAMES if each.casefold().startswith(wanted)]
     types = _values(queries, before, "type", word) if wanted else []

@@ -18,6 +18,7 @@ from werkzeug.routing import BaseConverter
 from firmq.gateway.auth.authenticator import Authenticator
 from firmq.gateway.circuit_breaker import CircuitBreaker
 from firmq.gateway.events.broadcaster import Broadcaster
+from firmq.gateway.feature import Services, features
 from firmq.gateway.http import errors, middleware
 from firmq.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
 from firmq.gateway.http.openapi import document
@@ -31,7 +32,6 @@ from firmq.gateway.routes.audit import AuditRoutes
 from firmq.gateway.routes.batch_progress import BatchRoutes
 from firmq.gateway.routes.batches import BatchSubmission
 from firmq.gateway.routes.breakdown import BreakdownRoutes
-from firmq.gateway.routes.bulk_actions import BulkRoutes
 from firmq.gateway.routes.dead_letters import DeadLetterRoutes
 from firmq.gateway.routes.documentation import Documentation
 from firmq.gateway.routes.events import EventRoutes, Poller
@@ -63,7 +63,6 @@ from firmq.shared.stores.api_keys import Keyring
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
 from firmq.shared.stores.breakdown import Breakdowns
-from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.idempotency import Idempotency
 from firmq.shared.stores.limits import Limits as TaskLimits
@@ -76,7 +75,6 @@ from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import Workers
-from firmq.shared.submission.amending import Amendments
 from firmq.shared.submission.bodies import context_of
 from firmq.shared.submission.outbox import OutboxReceiver
 from firmq.shared.submission.task_factory import TaskFactory
@@ -187,7 +185,6 @@ def _add_routes(
     task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads, scripts.mark, admits)
     batches = Batches(scripts)
     dead_letters = DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted))
-    bulk_actions = BulkActions(scripts, dead_letters, settings.max_queue_length)
     keep = timedelta(seconds=settings.idempotency_ttl)
     idempotency = Idempotency(scripts, keep, queues.bounds)
     circuit_breaker = CircuitBreaker()
@@ -213,11 +210,10 @@ def _add_routes(
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis), redaction), app.config["STOPPING"])),
         DeadLetterRoutes(dead_letters),
-        BulkRoutes(bulk_actions, Amendments(bulk_actions, type_cache, Redaction(settings.dashboard_redact))),
         WorkerRoutes(workers),
         WaitingRoutes(scripts, queues, workers),
         TypeRoutes(type_cache, policy, queues.pauses),
-        QueueRoutes(queues, bulk_actions, settings.default_priority),
+        QueueRoutes(queues, settings.default_priority),
         LimitRoutes(TaskLimits(scripts)),
         LockRoutes(LockAdmin(scripts)),
         KeyRoutes(keyring, redis),
@@ -232,7 +228,7 @@ def _add_routes(
         ),
         AnalyticsRoutes(history),
         BreakdownRoutes(Breakdowns(records, batches)),
-        TimelineRoutes(Incidents(scripts, workers, bulk_actions)),
+        TimelineRoutes(Incidents(scripts, workers)),
         HealthRoutes(
             settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required
         ),
@@ -252,7 +248,9 @@ def _add_routes(
         ),
         audit=Audit(redis),
     )
-    declared = [each for part in routes for each in register(app, part, guards)]
+    services = Services(settings, scripts, dead_letters, type_cache, redaction)
+    added = [each for feature in features() for each in feature.routes(services)]
+    declared = [each for part in (*routes, *added) for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), keyring.required)), guards)
     app.extensions["authenticator"] = guards.authenticator
 

@@ -24,9 +24,8 @@ def groups() -> str:
     if at > LAST:
         abort(400, "invalid cursor: open the list from its first page")
     found, total = context.queries.failure_groups(at)
-    actions = [each for each in context.queries.bulk_actions()[0] if each.open]
     more = total > (at + 1) * PAGE
-    return show("dead_letters.html", groups=found, total=total, at=at, more=more, actions=actions)
+    return show("dead_letters.html", groups=found, total=total, at=at, more=more)
 
 
 @blueprint.get("/dead-letters/<key>")

@@ -11,7 +11,6 @@ from firmq.dashboard.context import context, show
 from firmq.dashboard.filters import FIELDS, given, read_filter
 from firmq.shared.domain.search import LONGEST
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import Verb, takes
 from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
@@ -41,10 +40,5 @@ def tasks() -> str | Response:
         states=list(TaskState),
         cursor=cursor,
         kept=timedelta(seconds=context.settings.retention_deleted),
-        verbs=_verbs(wanted) if asked else [],
+        wanted=wanted,
     )
-
-
-def _verbs(wanted: Filter) -> list[Verb]:
-    """Returns the bulk actions that can take tasks of this filter."""
-    return [verb for verb in Verb if (verb is Verb.RESTORE or not wanted.deleted) and takes(verb, wanted.state)]

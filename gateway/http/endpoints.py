@@ -69,7 +69,7 @@ class Endpoint:
 
     method: str
     path: str
-    across: Across
+    across: Across | str
     tag: str
     answers: Mapping[int, Answer]
     body: type[BaseModel] | None = None
@@ -133,7 +133,7 @@ class Limits:
     """Context passed to the validators of the models."""
 
 
-def endpoint(method: str, path: str, across: Across, **about: Any) -> Callable[[F], F]:
+def endpoint(method: str, path: str, across: Across | str, **about: Any) -> Callable[[F], F]:
     """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`.
 
     The default scope is read for a GET and admin for any other method, so a forgotten scope opens nothing.

@@ -14,7 +14,9 @@ POSITIONS = "firmq.positions"
 
 
 class Across(Enum):
-    """Which of several partitions answer an endpoint; `HANDLERS` of the router has the function of each."""
+    """Which of several partitions answer an endpoint; `HANDLERS` of the router has the function of each.
+
+    An endpoint of a feature may name a function of its own in place of these, as "module:function"."""
 
     FIRST = auto()  # the first one: the answer does not depend on the partition
     ID = auto()  # that of the id in the path
@@ -22,8 +24,6 @@ class Across(Enum):
     TASK = auto()  # the one in which the task is placed
     BATCH = auto()  # the one in which the batch is placed
     ROWS = auto()  # those in which the rows of an outbox are placed
-    BULK_ACTION = auto()  # the one that the action names
-    QUEUE_TO_EMPTY = auto()  # none: an action in each empties a queue
     ALL = auto()  # all: each makes the change, or none
     STEP_DOWN = auto()  # the same, and the first one's answer is that of all
     ONE = auto()  # those that know the thing in the path; their answers are put together
@@ -34,8 +34,7 @@ class Across(Enum):
     BY_NAME = auto()  # all, and what has the same name is one
     KEYS = auto()  # the same for API keys, by their ids
     WORKERS = auto()  # the same for workers
-    BULK_ACTIONS = auto()  # all, and their documents are put together; so are the next five
-    LOCKS = auto()
+    LOCKS = auto()  # all, and their documents are put together; so are the next four
     WAITING = auto()
     BREAKDOWN = auto()
     TIMELINE = auto()

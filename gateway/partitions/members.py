@@ -99,7 +99,7 @@ class Member:
             log.info("partition %d answers again", self.number)
         self.answers = answered
 
-    def admitted(self, environ: Environ) -> tuple[Across, Mapping[str, str]]:
+    def admitted(self, environ: Environ) -> tuple[Across | str, Mapping[str, str]]:
         """Returns which partitions answer a request, and what its path names.
 
         Those that the router may not read are for the first one, whose app refuses them, and so are unknown paths.

@@ -26,7 +26,7 @@ def page(
     """Returns the first `limit` items of all pages, and the cursor behind them, as `merge_pages` does."""
     pages = {number: Part(each["items"], positions[number], each["next_cursor"]) for number, each in parts.items()}
     items, cursor = merge_pages(pages, before, limit, key)
-    return _with_unreadable({**first(parts), "items": items, "next_cursor": cursor}, parts)
+    return with_unreadable({**first(parts), "items": items, "next_cursor": cursor}, parts)
 
 
 # --- documents ---
@@ -37,7 +37,7 @@ def first(parts: Parts) -> Document:
     return next(iter(parts.values()))
 
 
-def _with_unreadable(merged: Document, parts: Parts) -> Document:
+def with_unreadable(merged: Document, parts: Parts) -> Document:
     if "unreadable" in merged:
         merged["unreadable"] = _united(each["unreadable"] for each in parts.values())
     return merged
@@ -90,7 +90,7 @@ def by(*names: str, without: Sequence[str] = ()) -> Merge:
             for item in found["items"]:
                 same.setdefault(tuple(item[name] for name in names), {})[number] = item
         merged = {**first(parts), "items": [together(each, without=without) for each in same.values()]}
-        return _with_unreadable(merged, parts)
+        return with_unreadable(merged, parts)
 
     return merge
 
@@ -184,10 +184,3 @@ def health_detail(parts: Parts) -> Document:
     ]
     worst = max((each["status"] for each in parts.values()), key=_SEVERITY.index)
     return {**first(parts), "status": worst, "checks": checks}
-
-
-def bulk_actions(parts: Parts) -> Document:
-    """Returns the bulk actions of all partitions, the newest first."""
-    every = [item for found in parts.values() for item in found["items"]]
-    items = sorted(every, key=lambda item: str(item["created_at"]), reverse=True)
-    return _with_unreadable({**first(parts), "items": items}, parts)

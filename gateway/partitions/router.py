@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pkgutil import resolve_name
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
@@ -20,7 +21,7 @@ from redis.exceptions import RedisError
 from firmq.gateway.events.output import entry_order
 from firmq.gateway.http import errors
 from firmq.gateway.http.parts import PART, POSITIONS, Across
-from firmq.gateway.partitions import bulk, merging
+from firmq.gateway.partitions import merging
 from firmq.gateway.partitions.members import Answer, Environ, Member, Members
 from firmq.gateway.partitions.placement import Placement
 from firmq.gateway.routes.tasks import bad_cursor
@@ -98,7 +99,10 @@ class Router:
     def _handle(self, environ: Environ) -> Answer | Member:
         first = self.members.first
         across, named = first.admitted(environ)
-        return first if across is Across.FIRST else HANDLERS[across](self, Call(environ, named))
+        if across is Across.FIRST:
+            return first
+        handler = resolve_name(across) if isinstance(across, str) else HANDLERS[across]
+        return handler(self, Call(environ, named))
 
     # --- one partition ---
 
@@ -458,8 +462,6 @@ HANDLERS: Mapping[Across, Handler] = {
     Across.TASK: placed(Placement.of_task),
     Across.BATCH: placed(Placement.of_batch),
     Across.ROWS: outbox,
-    Across.BULK_ACTION: bulk.begin,
-    Across.QUEUE_TO_EMPTY: bulk.empty,
     Across.ALL: everywhere(merging.together),
     Across.STEP_DOWN: everywhere(merging.first),
     Across.ONE: one_document(merging.together),
@@ -470,7 +472,6 @@ HANDLERS: Mapping[Across, Handler] = {
     Across.BY_NAME: merged(merging.by("name")),
     Across.KEYS: merged(merging.by("id")),
     Across.WORKERS: merged(merging.by("name", without=("held", "running"))),
-    Across.BULK_ACTIONS: merged(merging.bulk_actions),
     Across.LOCKS: merged(merging.numbered),
     Across.WAITING: merged(merging.waiting),
     Across.BREAKDOWN: merged(merging.breakdown),

@@ -1,28 +1,23 @@
-"""Endpoints for queues: list, pause, resume, empty, move foreign jobs."""
+"""Endpoints for queues: list, pause, resume, move foreign jobs."""
 
 from __future__ import annotations
 
 from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import actor
-from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from firmq.gateway.http.parts import Across
-from firmq.gateway.routes.bulk_actions import STARTED, begin
+from firmq.gateway.routes.queue_names import known_queue
 from firmq.shared.stores.api_keys import Scope
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.pauses import Pauses
 from firmq.shared.stores.queues import Queues
-from firmq.shared.stores.tasks import Filter
-from firmq.shared.submission import refusals, validation_messages
-from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission import refusals
 
 
 class QueueRoutes:
     """The configured queues, and those that tasks were submitted to."""
 
-    def __init__(self, queues: Queues, bulk_actions: BulkActions, default_priority: str) -> None:
+    def __init__(self, queues: Queues, default_priority: str) -> None:
         self.queues = queues
-        self.bulk_actions = bulk_actions
         self.default_priority = default_priority
 
     @endpoint(
@@ -71,23 +66,6 @@ class QueueRoutes:
 
     @endpoint(
         "POST",
-        "/queues/{name}/empty",
-        Across.QUEUE_TO_EMPTY,
-        tag="queues",
-        scope=Scope.OPERATE,
-        act=AuditAction("started bulk action", ""),
-        body=schemas.EmptyQueueBody,
-        answers=STARTED,
-        problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
-    )
-    def empty(self, name: str, body: schemas.EmptyQueueBody) -> Reply:
-        """Cancels all waiting tasks of a queue in a bulk action. Pause it first to start no more of them."""
-        wanted = Filter(queue=self._queue(name))
-        plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=wanted))
-        return begin(self.bulk_actions, plan, body.rate, body.reason)
-
-    @endpoint(
-        "POST",
         "/queues/{name}/foreign/move",
         Across.FIRST,
         tag="queues",
@@ -106,11 +84,7 @@ class QueueRoutes:
         return Reply(content=schemas.ForeignMoved(moved=self.queues.move_foreign(queue, body.to)))
 
     def _queue(self, name: str) -> str:
-        queue = self.default_priority if name == "default" else name
-        if queue not in self.queues.register:
-            known = validation_messages.choices(self.queues.register)
-            raise Refusal(refusals.NOT_FOUND, f"no queue is named {name}: use one of {known}")
-        return queue
+        return known_queue(name, self.queues.register, self.default_priority)
 
     def _show(self, name: str) -> Reply:
         return Reply(content=next(item for item in self._items() if item.name == name))

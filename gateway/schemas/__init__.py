@@ -7,7 +7,6 @@ There is one module per resource. Import the package and write `schemas.NAME` to
 from firmq.gateway.schemas.analytics import *
 from firmq.gateway.schemas.batches import *
 from firmq.gateway.schemas.breakdown import *
-from firmq.gateway.schemas.bulk_actions import *
 from firmq.gateway.schemas.filters import *
 from firmq.gateway.schemas.outbox import *
 from firmq.gateway.schemas.problems import *

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
-from firmq.gateway.schemas.bulk_actions import BulkFilter, StatusWord
+from firmq.gateway.schemas.filters import SelectionFilter, StatusWord
 from firmq.gateway.schemas.tasks import TaskView
 from firmq.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
 from firmq.shared.domain.task import Conflict, TaskState
@@ -65,7 +65,7 @@ class BatchBody(BatchTermsBody):
     )
 
 
-class EarlierTasks(BulkFilter):
+class EarlierTasks(SelectionFilter):
     """Earlier tasks on record in Redis, each of which gives a new one: those that match all fields."""
 
     status: StatusWord | None = Field(None, description="Null: every status.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from firmq.gateway.auth.visible import demand_visible
 from firmq.shared.domain.search import LONGEST, parse_data
@@ -13,9 +13,12 @@ from firmq.shared.domain.step import SIGNAL_NAME
 from firmq.shared.domain.task import TaskState
 from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from firmq.shared.stores.tasks import Filter, filter_of
-from firmq.shared.submission.values import AnyQueueName, Instant
+from firmq.shared.submission.values import AnyQueueName, Body, Instant, one_of
 
 _AGE = 100 * 365 * 86_400
+StatusWord = Annotated[
+    str, AfterValidator(one_of(TaskState)), WithJsonSchema({"enum": [each.value for each in TaskState]})
+]
 
 
 class TaskFilter(BaseModel):
@@ -77,6 +80,20 @@ class TaskFilter(BaseModel):
         for each in found.data:
             demand_visible(each.path)
         return found
+
+
+class SelectionFilter(Body, TaskFilter):
+    """Which tasks: those that match all fields. `since` and `until` bound the time of entering the status."""
+
+    status: StatusWord | None = Field(None, description="Null: every status to which the action applies.")  # type: ignore[assignment]
+    type: str | None = Field(None, min_length=1, max_length=100)
+    tag: str | None = Field(None, min_length=1, max_length=64)
+    submitted_by: str | None = Field(None, min_length=1, max_length=100)
+    deleted: bool = Field(False, description="For restore: deleted tasks in place of cancelled ones.")
+    limit: int | None = Field(None, ge=1, le=10**9, description="Maximum number of tasks; the oldest are taken.")
+    partition: int | None = Field(
+        None, ge=0, description="Needed with several partitions: the number of the one that has the tasks."
+    )
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

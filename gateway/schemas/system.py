@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from firmq.gateway.schemas.values import NextCursor, Query, View
-from firmq.shared.stores.bulk_actions import MOST_RATE
 from firmq.shared.submission.values import Body, Instant
 
 
@@ -30,13 +29,6 @@ class PauseBody(ReasonBody):
     """The reason for pausing a queue or a task type, and when the pause ends."""
 
     until: Instant | None = Field(None, description="When a housekeeper resumes it; null: it is resumed by a request.")
-
-
-class EmptyQueueBody(Body):
-    """How to empty a queue."""
-
-    rate: int = Field(100, ge=1, le=MOST_RATE, description="Tasks per second.")
-    reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")
 
 
 class MoveForeignBody(Body):

@@ -7,20 +7,20 @@ sentence about it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from firmq.shared.alerts.store import LOGGED, AlertStore
 from firmq.shared.domain.clock import instant
 from firmq.shared.redis.client import text, translated
+from firmq.shared.registry import features_of
 from firmq.shared.stores.audit import KEPT as AUDIT_KEPT
 from firmq.shared.stores.audit import Audit, AuditEntry, AuditFilter
-from firmq.shared.stores.bulk_actions import KEPT as BULKS_KEPT
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Verb
 from firmq.shared.stores.deploys import Deploys
 from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.workers import LOST_KEPT, LOST_MOST, Workers
@@ -74,13 +74,22 @@ def check_range(since: datetime | None, until: datetime | None, now: datetime) -
     return begin, end
 
 
+class Source(NamedTuple):
+    """The events of a feature; its registered function returns this for given `Scripts`."""
+
+    read: Callable[[datetime, datetime], tuple[Sequence[Event], str]]
+    """Returns the events of a range, and a sentence about those that are missing ("" for none)."""
+    tells: Sequence[str] = ()
+    """Beginnings of entries of the audit record that these events tell better."""
+
+
 class Incidents:
     """Reads timelines."""
 
-    def __init__(self, scripts: Scripts, workers: Workers, bulk_actions: BulkActions) -> None:
+    def __init__(self, scripts: Scripts, workers: Workers) -> None:
         self.scripts = scripts
         self.workers = workers
-        self.bulk_actions = bulk_actions
+        self.more = [resolve_name(each.timeline)(scripts) for each in features_of("shared") if each.timeline]
         self.audit = Audit(scripts.redis)
         self.alerts = AlertStore(scripts)
         self.deploys = Deploys(scripts)
@@ -95,8 +104,9 @@ class Incidents:
         found: list[Event] = []
         missing: list[str] = []
         sources: Sequence[Callable[[datetime, datetime], tuple[Sequence[Event], str]]] = (
-            *(self._deployed, self._alerted, self._onsets),
-            *(self._lost, self._bulk, self._acts),
+            *(self._deployed, self._alerted, self._onsets, self._lost),
+            *(each.read for each in self.more),
+            self._acts,
         )
         for read in sources:
             events, sentence = read(since, until)
@@ -165,18 +175,11 @@ class Incidents:
         kept = f"Lost workers are on record for {LOST_KEPT.days} days, the last {LOST_MOST} of them."
         return found, kept if is_cut else ""
 
-    def _bulk(self, since: datetime, until: datetime) -> tuple[Sequence[Event], str]:
-        actions, unreadable = self.bulk_actions.all()
-        found = [event for each in actions for event in _of_bulk(each)]
-        is_cut = len(actions) >= BULKS_KEPT and actions[-1].begun_at > since
-        sentences = [f"Only the last {BULKS_KEPT} bulk actions are on record."] if is_cut else []
-        sentences += [f"{len(unreadable)} bulk actions cannot be read."] if unreadable else []
-        return found, " ".join(sentences)
-
     def _acts(self, since: datetime, until: datetime) -> tuple[Sequence[Event], str]:
         wanted = AuditFilter(since=since, until=until + timedelta(milliseconds=1))
         entries = list(islice(self.audit.entries(wanted), MOST + 1))
-        found = [_of_audit(each) for each in reversed(entries[:MOST]) if not each.what.startswith(_OF_BULK_ACTIONS)]
+        elsewhere = tuple(start for each in self.more for start in each.tells)
+        found = [_of_audit(each) for each in reversed(entries[:MOST]) if not each.what.startswith(elsewhere)]
         if len(entries) > MOST:
             return found, f"Only the latest {MOST} changes that people made are shown: choose a shorter range."
         return found, f"Only about {AUDIT_KEPT:,} changes that people made are on record." if self._cut(since) else ""
@@ -191,16 +194,6 @@ class Incidents:
         return bool(first) and instant(int(text(first[0][0]).partition("-")[0]) * 1000) > since
 
 
-_OF_BULK_ACTIONS = ("started bulk", "started undo")
-"""Entries that the bulk actions themselves tell better."""
-_DOING = {
-    Verb.CANCEL: "cancel",
-    Verb.RUN_NOW: "run now",
-    Verb.MOVE: "move",
-    Verb.RETRY: "retry",
-    Verb.DELETE: "delete",
-    Verb.RESTORE: "restore",
-}
 _NOUNS = {
     "bulk action": "the bulk action",
     "failures of batch": "the failures of the batch",
@@ -223,7 +216,7 @@ _SENTENCES = {
     "stepped down": "made the holder of the {} step down",
 }
 _OF_TASKS = ("cancelled", "retried", "deleted", "restored", "changed", "signalled")
-_ACTORS = {
+ACTORS = {
     "": "An anonymous user",
     "anonymous": "An anonymous user",
     "housekeeper": "The housekeeper",
@@ -231,23 +224,8 @@ _ACTORS = {
 }
 
 
-def _of_bulk(action: BulkAction) -> Iterator[Event]:
-    who, link = _ACTORS.get(action.by, action.by), f"/bulk/{action.id}"
-    noun = "dead letter" if action.verb is Verb.RETRY else "task"
-    about = "" if action.exact else "about "
-    count = f"{about}{action.total:,} {noun}{'s' if action.total != 1 else ''}"
-    target = f" to the queue {action.to}" if action.to else ""
-    title = f"{who} began to {_DOING[action.verb]} {count}{target}"
-    yield Event(at=action.begun_at, kind="bulk", title=title, detail=action.what, link=link)
-    if action.ended_at:
-        how = "stopped by itself" if action.why else "was aborted" if action.state == "aborted" else "finished"
-        by = f"{who[:1].lower()}{who[1:]}" if action.by in _ACTORS and action.by != "the REST API" else action.by
-        title = f"The bulk action of {by} {how}, with {action.done:,} of {count} done"
-        yield Event(at=action.ended_at, kind="bulk", title=title, detail=action.why or action.what, link=link)
-
-
 def _of_audit(entry: AuditEntry) -> Event:
-    who = _ACTORS.get(entry.who, entry.who)
+    who = ACTORS.get(entry.who, entry.who)
     link = f"/tasks/{quote(entry.about, safe='')}" if entry.what in _OF_TASKS and entry.about else "/audit"
     title = f"{who} {_done(entry.what, entry.about)}".rstrip()
     return Event(at=entry.at, kind=_kind(entry.what), title=title, detail=entry.detail, link=link)

@@ -1,4 +1,4 @@
-"""Every key in Redis: the map of the product, and the only place where keys are spelled.
+"""Every key in Redis but for those of the features (`features/NAME/keys.py`): the only places where keys are spelled.
 
 A system has all of its keys and channels behind its prefix (`KEY_PREFIX`), which is part of the address of a client.
 
@@ -11,7 +11,11 @@ partition has a hash tag, which puts them into one slot.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Self
+
+from firmq.shared.registry import features_of
 
 
 @cache
@@ -20,21 +24,44 @@ def with_prefix(prefix: str) -> Keys:
     return Keys(prefix)
 
 
-class _Key:
+class Key:
     """A key that a system has once."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, keys: Keys, owner: type[Keys]) -> str:
+    def __get__(self, keys: KeySpace, owner: type[KeySpace]) -> str:
         return keys.prefix + self.name
 
 
-class Keys:
-    """The keys of one system."""
+class KeySpace:
+    """Keys of one system: those of the core, or of a feature."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = f"{prefix}:" if prefix else ""
+
+    @classmethod
+    def beside(cls, keys: KeySpace) -> Self:
+        """Returns these keys of the system that has the others."""
+        return cls(keys.prefix.removesuffix(":"))
+
+    def types(self) -> Mapping[str, str]:
+        """Returns the Redis type of each key that exists once, so that one of another type is quarantined."""
+        return {}
+
+    def of_id(self, given: str) -> Sequence[str]:
+        """Returns keys of which one exists in the partition of this id."""
+        return ()
+
+
+@cache
+def of_features(keys: Keys) -> Sequence[KeySpace]:
+    """Returns the keys that the features have in a system."""
+    return [each.keys.beside(keys) for each in features_of("shared") if each.keys]
+
+
+class Keys(KeySpace):
+    """The keys of the core."""
 
     # --- RQ's own, written so that rq info, rq-dashboard and Job.fetch read a running system -------------------------
 
@@ -53,10 +80,10 @@ class Keys:
         """
         return f"{self.prefix}rq:job:{task_id}"
 
-    RQ_QUEUES = _Key("rq:queues")
+    RQ_QUEUES = Key("rq:queues")
     """set, owner: submit, queues_prune. The full key of each lane that held a task; RQ programs add theirs."""
 
-    ADOPTED_LANES = _Key("firmq:adopted-lanes")
+    ADOPTED_LANES = Key("firmq:adopted-lanes")
     """set, owner: rq_adopt, queues_prune. As `RQ_QUEUES`, for lanes that held only tasks made of RQ jobs.
 
     RQ's tools list the queues of `RQ_QUEUES`, and a program expects to find there those that it made.
@@ -107,7 +134,7 @@ class Keys:
         """
         return f"{self.prefix}firmq:output:{task_id}"
 
-    RQ_WORKERS = _Key("rq:workers")
+    RQ_WORKERS = Key("rq:workers")
     """set, owner: workers. Keys of the live workers."""
 
     def rq_workers(self, queue: str) -> str:
@@ -134,34 +161,34 @@ class Keys:
         """zset, owner: RQ 3's own code, rq_adopt. Jobs whose dependencies have ended, until they are enqueued."""
         return f"{self.prefix}rq:ready:{queue}"
 
-    RQ_RATE_LIMITS = _Key("rq:rl-keys")
+    RQ_RATE_LIMITS = Key("rq:rl-keys")
     """set, owner: RQ's own code, rq_adopt, rq_slots. The rate limits of RQ programs."""
 
     def rq_rate_limit(self, limit: str) -> str:
         """hash, owner: RQ's own code, rq_adopt, rq_slots. One; zsets LIMIT:allowed and LIMIT:rate_limited."""
         return f"{self.prefix}rq:rl:{limit}"
 
-    RQ_SUSPENDED = _Key("rq:suspended")
+    RQ_SUSPENDED = Key("rq:suspended")
     """string, owner: `rq suspend`. While it exists no job is adopted."""
 
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
 
-    FORMAT = _Key("firmq:format")
+    FORMAT = Key("firmq:format")
     """string, owner: every new connection, partition_set; permanent. The schema version (schema_version.py).
 
     It is followed by `draining` in a partition that takes no new tasks.
     """
 
-    PARTITION = _Key("firmq:partition")
+    PARTITION = Key("firmq:partition")
     """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""
 
-    WORKERS_STARTED = _Key("firmq:workers-started")
+    WORKERS_STARTED = Key("firmq:workers-started")
     """string, owner: workers of a system with several partitions; permanent. How many have started: they take turns."""
 
-    NOTHING = _Key("firmq:nothing")
+    NOTHING = Key("firmq:nothing")
     """any type, owner: none, never written. Scripts declare it; a full Redis does not refuse its deletion, a write."""
 
-    QUARANTINE = _Key("firmq:quarantine")
+    QUARANTINE = Key("firmq:quarantine")
     """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""
 
     def quarantined(self, key: str) -> str:
@@ -170,7 +197,7 @@ class Keys:
 
     # --- Ours: the state of a task ---------------------------------------------------------------------------------
 
-    TASKS = _Key("firmq:tasks")
+    TASKS = Key("firmq:tasks")
     """zset, owner: submit, remove; permanent. Every task by creation."""
 
     def tasks_of_type(self, task_type: str) -> str:
@@ -192,7 +219,7 @@ class Keys:
         """
         return f"{self.prefix}firmq:foreign:{queue}"
 
-    RQ_ADOPTED = _Key("firmq:rq-adopted")
+    RQ_ADOPTED = Key("firmq:rq-adopted")
     """hash, owner: the scripts in lua/rq, report. Tasks made of RQ jobs: when the job was enqueued, and its id."""
 
     def scheduled(self, queue: str) -> str:
@@ -203,14 +230,14 @@ class Keys:
         """zset, owner: report, promote, cancel, expire. Tasks that wait for a retry, by its time."""
         return f"{self.prefix}firmq:retrying:{queue}"
 
-    AWAITING = _Key("firmq:awaiting")
+    AWAITING = Key("firmq:awaiting")
     """zset, owner: report, every script that moves a scheduled task. Tasks that wait for a signal, by its time-out."""
 
     def awaiting(self, signal: str) -> str:
         """zset, owner: as `AWAITING`. Those that wait for a signal of this name."""
         return f"{self.prefix}firmq:awaiting:{signal}"
 
-    BLOCKED = _Key("firmq:blocked")
+    BLOCKED = Key("firmq:blocked")
     """zset, owner: submit, and every script that ends a task. Blocked tasks, by when they became blocked."""
 
     def children(self, task_id: str) -> str:
@@ -221,23 +248,23 @@ class Keys:
         """
         return f"{self.prefix}firmq:children:{task_id}"
 
-    DEFERRED_WORK = _Key("firmq:deferred")
+    DEFERRED_WORK = Key("firmq:deferred")
     """zset, owner: as `children`. Deferred work by age: `task:ID` with children to notify, `batch:ID` with work."""
 
-    LEASES = _Key("firmq:leases")
+    LEASES = Key("firmq:leases")
     """zset, owner: claim, extend, report, release, reap. Running tasks by the end of their lease."""
 
-    REAPER = _Key("firmq:reaper")
+    REAPER = Key("firmq:reaper")
     """hash, owner: reap. When ended leases were last checked, and how much of the time since is an outage."""
 
-    DEADLINES = _Key("firmq:deadlines")
+    DEADLINES = Key("firmq:deadlines")
     """zset, owner: submit, claim, report, expire. Waiting tasks with an expiry, by that time."""
 
     def ended(self, state: str) -> str:
         """zset, owner: report, cancel, expire, requeue, prune. Ended tasks of one final state, by their end."""
         return f"{self.prefix}firmq:{state}"
 
-    DELETED = _Key("firmq:deleted")
+    DELETED = Key("firmq:deleted")
     """zset, owner: purge, bulk_step, restore; RETENTION_DELETED. Deleted tasks that can be restored, by deletion."""
 
     def deleted(self, task_id: str) -> str:
@@ -248,13 +275,13 @@ class Keys:
         """stream, owner: as `DELETED`; RETENTION_DELETED. RQ's results of a deleted task."""
         return f"{self.prefix}firmq:deleted-results:{task_id}"
 
-    HISTORY = _Key("firmq:history")
+    HISTORY = Key("firmq:history")
     """hash, owner: history_take; a week after the last run of the job `history`. There is a history to feed.
 
     most (how many ends may wait for it), lost (how many were given up over that), checked_at and error of the last run.
     """
 
-    UNARCHIVED = _Key("firmq:history:unarchived")
+    UNARCHIVED = Key("firmq:history:unarchived")
     """zset, owner: every script that ends a task, history_done. Ends that are not in the history yet, by their time.
 
     The id of the task, or ID|SCORE for one whose record was removed or requeued since (`kept_end`).
@@ -264,10 +291,10 @@ class Keys:
         """hash, owner: as `UNARCHIVED`. The record of a task as it was at that end, with the result for RQ."""
         return f"{self.prefix}firmq:history:end:{member}"
 
-    PAYLOAD_STORE = _Key("firmq:payload-store")
+    PAYLOAD_STORE = Key("firmq:payload-store")
     """string, owner: the job payloads; permanent. The mark of the payload store that belongs to this data."""
 
-    UNIQUE = _Key("firmq:unique")
+    UNIQUE = Key("firmq:unique")
     """hash, owner: submit; until the task starts or ends. Unique keys (type:key) and the ids of their holders."""
 
     def unique_for(self, key: str) -> str:
@@ -287,13 +314,13 @@ class Keys:
         """string, owner: submit_outbox; a year, then IDEMPOTENCY_TTL once settled. The task that a row became."""
         return f"{self.prefix}firmq:receipt:{task_id}"
 
-    LIMITS = _Key("firmq:limits")
+    LIMITS = Key("firmq:limits")
     """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 
-    LIMITS_DECLARED = _Key("firmq:limits:declared")
+    LIMITS_DECLARED = Key("firmq:limits:declared")
     """hash, owner: limit_declare; permanent. Limits that handlers and settings declare, overridden or not."""
 
-    LIMITS_DUE = _Key("firmq:limits:due")
+    LIMITS_DUE = Key("firmq:limits:due")
     """zset, owner: submit, claim, the limit scripts. Limits with waiting tasks, by when one may start.
 
     +inf: when a slot is freed. `worker:TYPE#VERSIONS`: tasks that wait for a worker with the type, in a version that is
@@ -324,10 +351,10 @@ class Keys:
         """zset, owner: claim; ten minutes. Tenants of a lane that competed, by their last turn in any wait queue."""
         return f"{self.prefix}firmq:turns:{lane}"
 
-    FAIR = _Key("firmq:fair")
+    FAIR = Key("firmq:fair")
     """set, owner: submit, claim. Queues in which tenants currently take turns, or tasks with scores wait."""
 
-    FAILURE_GROUPS = _Key("firmq:failure-groups")
+    FAILURE_GROUPS = Key("firmq:failure-groups")
     """zset, owner: every script that dead-letters a task, or undoes that. Fingerprints by number of dead letters."""
 
     def failure_group(self, fingerprint: str) -> str:
@@ -338,7 +365,7 @@ class Keys:
         """string, owner: as `FAILURE_GROUPS`; 30 days after a group's last dead letter. When its first task failed."""
         return f"{self.prefix}firmq:first-seen:{fingerprint}"
 
-    FAILURE_GROUP_OF = _Key("firmq:failure-group-of")
+    FAILURE_GROUP_OF = Key("firmq:failure-group-of")
     """hash, owner: as `FAILURE_GROUPS`. Each dead letter's fingerprint, apart from the record, which may be corrupt."""
 
     # --- Ours: batches ----------------------------------------------------------------------------------------------
@@ -360,18 +387,18 @@ class Keys:
         """zset, owner: submit, and every script that moves a task. Tasks that wait for a slot of max_running."""
         return f"{self.prefix}firmq:batch-waiting:{batch_id}"
 
-    BATCHES = _Key("firmq:batches")
+    BATCHES = Key("firmq:batches")
     """zset, owner: batch_open, batch_prune. All batches by creation."""
 
-    OPEN_BATCHES = _Key("firmq:batches:open")
+    OPEN_BATCHES = Key("firmq:batches:open")
     """zset, owner: batch_open, batch_close. Batches that are still open, by the last request of the sender."""
 
-    EMPTY_BATCHES = _Key("firmq:batches:empty")
+    EMPTY_BATCHES = Key("firmq:batches:empty")
     """zset, owner: batch_close, prune, purge. Batches without a task on record, by creation; removed after a day."""
 
     # --- Ours: between the components--------------------------------------------------------------------------------
 
-    WAKEUP = _Key("firmq:wakeup")
+    WAKEUP = Key("firmq:wakeup")
     """list, owner: as `DEFERRED_WORK`; at most 64 long. Wake-up list: each entry wakes one idle worker of any queue."""
 
     def wakeup(self, lane: str) -> str:
@@ -393,7 +420,7 @@ class Keys:
         """string, owner: submit_one, claim; a minute. The answer of a parked claim, as `claim` records it."""
         return f"{self.prefix}firmq:dispatched:{claimant}"
 
-    PARKED_CLAIMS = _Key("firmq:parked-claims")
+    PARKED_CLAIMS = Key("firmq:parked-claims")
     """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
     def parked_claim(self, claimant: str) -> str:
@@ -404,23 +431,23 @@ class Keys:
         """channel: submit answers a parked claim here; `[token of the claim, its reply]` in JSON."""
         return f"{self.prefix}firmq:direct-dispatch:{worker}"
 
-    SUBMISSION_CHECK = _Key("firmq:submission-check")
+    SUBMISSION_CHECK = Key("firmq:submission-check")
     """string, owner: submission_check; a minute. When a gateway last verified, by writing it, that Redis takes any."""
 
-    QUEUES = _Key("firmq:queues")
+    QUEUES = Key("firmq:queues")
     """zset, owner: submit, queues_prune; QUEUE_RETENTION. Every queue of ours by its last use, to a minute.
 
     Those of QUEUES are ours without being here. It decides which queues a worker takes from; `RQ_QUEUES` has RQ's own
     too.
     """
 
-    QUEUE_CREATORS = _Key("firmq:queue-creators")
+    QUEUE_CREATORS = Key("firmq:queue-creators")
     """hash, owner: the gateway; permanent. Which client of an API key was first to name a queue, and when."""
 
-    PAUSED = _Key("firmq:paused")
+    PAUSED = Key("firmq:paused")
     """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""
 
-    TYPE_SETS = _Key("firmq:types:sets")
+    TYPE_SETS = Key("firmq:types:sets")
     """zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
 
     By the last heartbeat of a worker that has them.
@@ -430,32 +457,32 @@ class Keys:
         """hash, owner: as `TYPE_SETS`. Types of one set: name to version; @first (time of publication) and @host."""
         return f"{self.prefix}firmq:types:set:{digest}"
 
-    TYPE_VERSIONS = _Key("firmq:types:versions")
+    TYPE_VERSIONS = Key("firmq:types:versions")
     """hash, owner: as `TYPE_SETS`. Versions in these sets: digest to JSON with the name and the schema of the data."""
 
-    CONCURRENT_TYPES = _Key("firmq:types:concurrent")
+    CONCURRENT_TYPES = Key("firmq:types:concurrent")
     """set, owner: announce; permanent. Types of which an executor runs many tasks at a time (lane `QUEUE+`)."""
 
-    TYPES_OF = _Key("firmq:types:of")
+    TYPES_OF = Key("firmq:types:of")
     """hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""
 
-    WORKERS = _Key("firmq:workers")
+    WORKERS = Key("firmq:workers")
     """zset, owner: workers. Live workers by last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""
 
-    LOST_WORKERS = _Key("firmq:workers:lost")
+    LOST_WORKERS = Key("firmq:workers:lost")
     """zset, owner: the timeout job; a week, at most 100. Workers that died or hung, by their last heartbeat."""
 
-    REASSIGNED = _Key("firmq:workers:reassigned")
+    REASSIGNED = Key("firmq:workers:reassigned")
     """zset, owner: reap; as long as its worker is on record. How many tasks each lost, now back in their queues."""
 
     def worker(self, name: str) -> str:
         """string (JSON), owner: the worker; until its orderly end, else a week. Its current work."""
         return f"{self.prefix}firmq:worker:{name}"
 
-    DEPLOYS = _Key("firmq:deploys")
+    DEPLOYS = Key("firmq:deploys")
     """zset, owner: announce; the living ones, and at most 200 others. Every APP_VERSION by when it first served."""
 
-    DEPLOYS_SEEN = _Key("firmq:deploys:seen")
+    DEPLOYS_SEEN = Key("firmq:deploys:seen")
     """zset, owner: announce; as `DEPLOYS`. The same by the last heartbeat of a worker that has it."""
 
     def version_ends(self, hour: int) -> str:
@@ -466,15 +493,15 @@ class Keys:
         """hash, owner: submit, report, reap, announce; two hours. Counts of a minute since 1970: submitted, …"""
         return f"{self.prefix}firmq:throughput:{minute}"
 
-    RECOVERY_CURSOR = _Key("firmq:recovery")
+    RECOVERY_CURSOR = Key("firmq:recovery")
     """hash, owner: recover; permanent. The position of the consistency check."""
 
     # --- Ours: users ------------------------------------------------------------------------------------------------
 
-    AUDIT = _Key("firmq:audit")
+    AUDIT = Key("firmq:audit")
     """stream, owner: audit; about 10,000 entries. Who did what to which task, queue or worker, and why."""
 
-    DASHBOARD_SECRET = _Key("firmq:dashboard:secret")
+    DASHBOARD_SECRET = Key("firmq:dashboard:secret")
     """string, owner: the dashboard; permanent. Signs its cookies in every process, unless a setting does."""
 
     def dashboard_session(self, digest: str) -> str:
@@ -500,32 +527,11 @@ class Keys:
         """
         return f"{self.prefix}firmq:api-key:{key_id}"
 
-    PERSONAL_KEYS = _Key("firmq:personal-keys")
+    PERSONAL_KEYS = Key("firmq:personal-keys")
     """hash, owner: personal_key_add, the dashboard; at most 1,000. Personal API keys by id: JSON with a hash of each.
 
     Grants access where PERSONAL_KEYS allows it (`shared/stores/personal_keys.py`).
     """
-
-    BULKS = _Key("firmq:bulks")
-    """zset, owner: bulk_actions; the latest 100. Bulk actions on dead letters, by when they were begun."""
-
-    OPEN_BULKS = _Key("firmq:bulks:open")
-    """set, owner: bulk_actions. Unfinished bulk actions, which the job `bulk` carries out."""
-
-    def bulk(self, action_id: str) -> str:
-        """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
-        return f"{self.prefix}firmq:bulk:{action_id}"
-
-    FOLLOWED_BULKS = _Key("firmq:bulks:followed")
-    """set, owner: bulk_actions. Bulk actions with requeued tasks that have not ended yet."""
-
-    def bulk_followed(self, action_id: str) -> str:
-        """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks, each with its fingerprint."""
-        return f"{self.prefix}firmq:bulk-followed:{action_id}"
-
-    def bulk_ids(self, action_id: str) -> str:
-        """zset, owner: bulk_actions; as long as its action. The selected tasks that are still to be done."""
-        return f"{self.prefix}firmq:bulk-ids:{action_id}"
 
     # --- Ours: housekeeping ------------------------------------------------------------------------------------------
 
@@ -538,28 +544,28 @@ class Keys:
         """
         return f"{self.prefix}firmq:housekeeper:lock:{name}"
 
-    LOCK_FENCES = _Key("firmq:housekeeper:fences")
+    LOCK_FENCES = Key("firmq:housekeeper:fences")
     """hash, owner: lock_acquire; permanent. Last fencing number of each lock; also the list of locks, at most 1,000."""
 
-    LOST_LOCKS = _Key("firmq:housekeeper:lost")
+    LOST_LOCKS = Key("firmq:housekeeper:lost")
     """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
 
-    PRESENCE = _Key("firmq:presence")
+    PRESENCE = Key("firmq:presence")
     """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last sign of life."""
 
-    ALERTS = _Key("firmq:alerts")
+    ALERTS = Key("firmq:alerts")
     """hash, owner: alerts_write; until the alert is over. What is wrong, since when, and what was sent (JSON)."""
 
-    ALERT_MESSAGES = _Key("firmq:alerts:messages")
+    ALERT_MESSAGES = Key("firmq:alerts:messages")
     """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""
 
-    ALERT_LOG = _Key("firmq:alerts:log")
+    ALERT_LOG = Key("firmq:alerts:log")
     """zset, owner: alerts_write; the last 1,000. Alerts that were raised and resolved (JSON), by when."""
 
-    SCHEDULES = _Key("firmq:schedules")
+    SCHEDULES = Key("firmq:schedules")
     """zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 
-    SCHEDULES_DUE = _Key("firmq:schedules:due")
+    SCHEDULES_DUE = Key("firmq:schedules:due")
     """zset, owner: the schedule scripts. Names of the schedules that are not paused, by their next time."""
 
     def schedule(self, name: str) -> str:
@@ -569,21 +575,21 @@ class Keys:
         """
         return f"{self.prefix}firmq:schedule:{name}"
 
-    SCHEDULES_MISSED = _Key("firmq:schedules:missed")
+    SCHEDULES_MISSED = Key("firmq:schedules:missed")
     """zset, owner: schedule_fire; until the schedule is removed. Schedules that missed due times, by when last."""
 
     def schedule_runs(self, name: str) -> str:
         """hash, owner: the schedule scripts; until it is removed. Due time and state of its last 30 runs, by task."""
         return f"{self.prefix}firmq:schedules:runs:{name}"
 
-    SCHEDULES_FOLLOWED = _Key("firmq:schedules:followed")
+    SCHEDULES_FOLLOWED = Key("firmq:schedules:followed")
     """zset, owner: schedule_fire, schedule_follow. Schedules whose runs may change their state, by the next look."""
 
-    SCHEDULES_FAILING = _Key("firmq:schedules:failing")
+    SCHEDULES_FAILING = Key("firmq:schedules:failing")
     """zset, owner: schedule_follow; until a run completes. Schedules by how many of their last runs failed in a row."""
 
-    RQ_SCHEDULER_ENTRIES = _Key("rq:scheduler:scheduled_jobs")
+    RQ_SCHEDULER_ENTRIES = Key("rq:scheduler:scheduled_jobs")
     """zset, owner: rq-scheduler's own code, rq_entry. The entries of RQ programs by their next time, in seconds."""
 
-    RQ_SCHEDULER_LOCK = _Key("rq:scheduler_lock")
+    RQ_SCHEDULER_LOCK = Key("rq:scheduler_lock")
     """string, owner: rq-scheduler's own code, the job `rq_scheduler`. Held by the process that enqueues due entries."""

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from firmq.shared.redis.keys import Keys
+from firmq.shared.redis.keys import Keys, of_features
+from firmq.shared.registry import folders_of
 
 CONFIRMING = "+"
 """Suffix of a script that also returns whether Redis postponed its writes (`_confirm.lua`)."""
@@ -28,8 +29,9 @@ _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 
 @cache
 def sources() -> Mapping[str, str]:
-    """Returns the text of each Lua file by its name; `lua/` has a folder for each subject."""
+    """Returns the text of each Lua file by its name; `lua/` has a folder for each subject, and each feature its own."""
     folders = [each for each in (files("firmq.shared.redis") / "lua").iterdir() if each.is_dir()]
+    folders += [lua for each in folders_of("shared") if (lua := each / "lua").is_dir()]
     return {file.name.removesuffix(".lua"): file.read_text("utf-8") for folder in folders for file in folder.iterdir()}
 
 
@@ -65,7 +67,7 @@ def _literal(script: str, keys: Keys) -> str:
 
 
 def _key(keys: Keys, name: str, *, is_call: bool) -> str:
-    named = getattr(keys, name)
+    named = next(getattr(each, name) for each in (keys, *of_features(keys)) if hasattr(each, name))
     return f"('{named('')}' .. " if is_call else f"'{named}'"
 
 

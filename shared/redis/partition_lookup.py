@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from firmq.shared.domain.partition import partition_of_id
 from firmq.shared.redis.client import keys_of
+from firmq.shared.redis.keys import of_features
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -43,8 +44,9 @@ def locate_all(ids: Iterable[str], partitions: Mapping[int, Redis]) -> tuple[dic
 
 def _held(redis: Redis, ids: list[str]) -> list[str]:
     keys = keys_of(redis)
-    kinds = (keys.rq_job, keys.deleted, keys.receipt, keys.batch, keys.bulk)
+    kinds = (keys.rq_job, keys.deleted, keys.receipt, keys.batch)
+    features = of_features(keys)
     with redis.pipeline(transaction=False) as pipeline:
         for each in ids:
-            pipeline.exists(*(key(each) for key in kinds))
+            pipeline.exists(*(key(each) for key in kinds), *(key for own in features for key in own.of_id(each)))
         return [each for each, count in zip(ids, pipeline.execute(), strict=True) if count]

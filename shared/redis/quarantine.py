@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain.task import TaskState
+from firmq.shared.redis.keys import of_features
 
 if TYPE_CHECKING:
     from firmq.shared.redis.keys import Keys
@@ -22,10 +23,7 @@ def single(keys: Keys) -> Mapping[str, str]:
     """Returns the keys that exist once, with their types. The schema version is never repaired."""
     return {
         **dict.fromkeys(
-            (
-                *(keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),
-                *(keys.OPEN_BULKS, keys.FOLLOWED_BULKS),
-            ),
+            (*(keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),),
             "set",
         ),
         **dict.fromkeys(
@@ -63,7 +61,7 @@ def single(keys: Keys) -> Mapping[str, str]:
             "zset",
         ),
         **dict.fromkeys(
-            (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.BULKS),
+            (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS),
             "zset",
         ),
         **dict.fromkeys(
@@ -97,6 +95,7 @@ def single(keys: Keys) -> Mapping[str, str]:
         keys.PARTITION: "string",
         keys.WORKERS_STARTED: "string",
         keys.RQ_SUSPENDED: "string",
+        **{key: kind for each in of_features(keys) for key, kind in each.types().items()},
     }
 
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from firmq.shared.domain.clock import instant, to_us
@@ -25,6 +26,7 @@ from firmq.shared.domain.decode import whole_or_none
 from firmq.shared.domain.lock import NO_LOCK, FencingToken, Lock, OnError, Taken
 from firmq.shared.errors import LockChanged, LockLost, StoreUnavailable
 from firmq.shared.redis.client import text, text_or_number, translated
+from firmq.shared.registry import features_of
 
 if TYPE_CHECKING:
     from firmq.shared.redis.scripts import Scripts
@@ -344,20 +346,17 @@ class RedisLocks:
 LEADER = "metrics"
 """The lock of the leader, which alone shows the gauges of the whole system."""
 
-LOCK_NAMES = (
-    "unlock",
-    "timeout",
-    "recovery",
-    "ttl",
-    "max_elements",
-    LEADER,
-    "schedules",
-    "bulk",
-    "history",
-    "payloads",
-    "rq_scheduler",
+_OF_THE_CORE = (
+    *("unlock", "timeout", "recovery", "ttl", "max_elements", LEADER),
+    *("schedules", "history", "payloads", "rq_scheduler"),
 )
-"""A lock for each housekeeping job."""
+
+
+@cache
+def lock_names() -> Sequence[str]:
+    """Returns the names of the locks: one for each housekeeping job of the core and of the features."""
+    return [*_OF_THE_CORE, *(name for feature in features_of("shared") for name in feature.jobs)]
+
 
 BAR = timedelta(seconds=10)
 """How long a leader that was asked to step down is blocked from leading again."""
@@ -394,13 +393,13 @@ class LockAdmin:
         with translated():
             rows = _lock_read(self.scripts)
             known = {row[0] for row in rows}
-            rows += _lock_read(self.scripts, *(set(LOCK_NAMES) - known)) if set(LOCK_NAMES) - known else []
+            rows += _lock_read(self.scripts, *missing) if (missing := set(lock_names()) - known) else []
         return sorted(map(_read, rows), key=lambda each: each.name)
 
     def of_housekeeping(self) -> list[LockInfo]:
         """Returns the locks of the housekeeping jobs, including those never taken."""
         with translated():
-            return list(map(_read, _lock_read(self.scripts, *LOCK_NAMES)))
+            return list(map(_read, _lock_read(self.scripts, *lock_names())))
 
     def release_of_dead(self, instance: str) -> list[str]:
         """Releases the locks of housekeepers that died: an earlier process of this name, or one of this machine.
@@ -420,7 +419,7 @@ class LockAdmin:
         """Returns one lock; None when there is no such lock."""
         with translated():
             [row] = _lock_read(self.scripts, name)
-        return _read(row) if name in LOCK_NAMES or row[3] else None
+        return _read(row) if name in lock_names() or row[3] else None
 
     def force(self, name: str, token: str, by: str, reason: str) -> str:
         """Takes a lock from its holder; returns the owner. Raises LockChanged when `token` does not hold it."""

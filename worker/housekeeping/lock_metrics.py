@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric, SummaryMetricFam
 from prometheus_client.registry import Collector
 
 from firmq.shared.domain.lock import Taken
-from firmq.shared.stores.locks import LOCK_NAMES
+from firmq.shared.stores.locks import lock_names
 
 
 class LockMetrics(Collector):
@@ -25,7 +25,7 @@ class LockMetrics(Collector):
         self.hold_seconds: dict[str, float] = {}
         # Starts at 0, or Prometheus would not see the first of each as an increase.
         self.renewal_failures, self.losses, self.refusals, self.stops = (
-            Counter(dict.fromkeys(LOCK_NAMES, 0)) for _ in range(4)
+            Counter(dict.fromkeys(lock_names(), 0)) for _ in range(4)
         )
 
     def tried(self, name: str, result: Taken, seconds: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
@@ -25,7 +25,6 @@ from firmq.shared.config.settings import Settings, exit_with, load_or_exit
 from firmq.shared.domain.lock import Lock, OnError
 from firmq.shared.domain.partition import preferred
 from firmq.shared.domain.quiet_hours import QuietHours
-from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StoreUnavailable, needs
@@ -38,8 +37,6 @@ from firmq.shared.observability.tracing import Tracing
 from firmq.shared.redis.client import connect, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import exit_if_unusable
-from firmq.shared.stores.bulk_actions import BulkActions
-from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
 from firmq.shared.stores.payloads import Payloads as StoredPayloads
 from firmq.shared.stores.payloads import open_payload_store
@@ -53,9 +50,9 @@ from firmq.shared.stores.unarchived import Unarchived
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
+from firmq.worker.feature import Services, features
 from firmq.worker.housekeeping.alert_channels import Channel, channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
-from firmq.worker.housekeeping.jobs.bulk import Bulk
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
 from firmq.worker.housekeeping.jobs.outage import Outage
 from firmq.worker.housekeeping.jobs.payloads import Payloads
@@ -110,9 +107,12 @@ def build(
     late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     payloads = _payloads(settings, scripts, partitions or {}, own)
+    records = Records(scripts, queues.register, StoredPayloads.of(settings))
+    services = Services(settings=settings, scripts=scripts, records=records, tracing=tracing)
     optional: list[History | Payloads] = [*_history(settings, scripts), *payloads]
     jobs = [
         *_jobs(settings, scripts, queues.register, late, tracing),
+        *(job for feature in features() for job in feature.jobs(services)),
         *optional,
         *_rq_scheduler(settings, scripts, own),
     ]
@@ -147,19 +147,6 @@ def build(
 def _jobs(
     settings: Settings, scripts: Scripts, queues: QueueRegister, late: Lateness, tracing: Tracing
 ) -> list[HousekeepingJob]:
-    kept = _seconds(settings.retention_deleted)
-    records = Records(scripts, queues, StoredPayloads.of(settings))
-    bulk_actions = BulkActions(scripts, DeadLetters(scripts, records, tracing, kept))
-    types = TaskTypes(scripts.redis)
-
-    def amend(ids: Sequence[str], patch: Any) -> dict[str, str]:
-        # Validation is slow to import, and few housekeepers ever need it.
-        from firmq.shared.submission.amending import Amendments
-        from firmq.shared.submission.type_cache import TypeCache
-
-        policy = settings.http_task_policy()
-        return Amendments(bulk_actions, TypeCache(types, http_task_policy=policy), Redaction(())).stored(ids, patch)
-
     return [
         Unlock(
             scripts,
@@ -192,9 +179,8 @@ def _jobs(
             _seconds(settings.type_retention),
             queues.weights,
             _seconds(settings.queue_retention),
-            kept,
+            _seconds(settings.retention_deleted),
         ),
-        Bulk(bulk_actions, amend=amend),
     ]
 
 

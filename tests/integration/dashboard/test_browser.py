@@ -22,8 +22,8 @@ from werkzeug.security import generate_password_hash
 from firmq.shared.domain.lock import FencingToken
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StepRefused
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores import maintenance
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.locks import lock_acquire
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.shared.stores.tasks import Filter
@@ -249,7 +249,7 @@ def test_five_hundred_are_retried_at_a_rate_paused_and_resumed(site: Site) -> No
     assert site.system.records.counts()[TaskState.FAILED] == left
     page.get_by_role("button", name="Resume").click()
     page.get_by_text("500 of 500 retried").wait_for()
-    page.get_by_text("500 not ended: 500 in their queues").wait_for()
+    page.get_by_text("500 not ended: see why tasks wait").wait_for()
     page.locator(".state", has_text="following").wait_for()
     assert site.system.records.counts()[TaskState.PENDING] == 500
 

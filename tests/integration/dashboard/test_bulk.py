@@ -11,15 +11,18 @@ import pytest
 from firmq.shared.domain.lock import FencingToken, Lock
 from firmq.shared.domain.task import BatchPlace, TaskState
 from firmq.shared.errors import StepRefused
+from firmq.shared.features.bulk.keys import BulkKeys
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import text
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.locks import HeldLock, NoLocks
 from firmq.shared.stores.tasks import Filter
-from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 from tests.support.keys import keys
+
+BULK = BulkKeys.beside(keys)
 
 DEAD = Selection(wanted=Filter(state=TaskState.FAILED))
 
@@ -68,7 +71,7 @@ def test_an_address_does_not_lead_to_what_is_stored_beside_an_action(browser: Br
     browser.post("/bulk", scope="picked", id=ids, verb="retry", rate="1")
     [action] = _bulks(system).all()[0]
     assert browser.get(f"/bulk/{action.id}:ids").status_code == 404
-    assert system.redis.type(keys.bulk_ids(action.id)) == b"zset"
+    assert system.redis.type(BULK.bulk_ids(action.id)) == b"zset"
 
 
 def test_a_group_without_a_name_is_not_all_dead_letters(browser: Browser, system: System) -> None:
@@ -237,7 +240,7 @@ def test_an_id_that_is_none_does_not_hold_up_the_rest(system: System) -> None:
     bulks = _bulks(system)
     for selection in (Selection(ids=tuple(ids[:1])), DEAD):
         action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=selection), what="some", by="eve", rate=100)
-        system.redis.zadd(keys.bulk_ids(action_id) if selection.ids else keys.ended(TaskState.FAILED), {b"\xff\xfe": 0})
+        system.redis.zadd(BULK.bulk_ids(action_id) if selection.ids else keys.ended(TaskState.FAILED), {b"\xff\xfe": 0})
         action = bulks.get(action_id)
         assert action
         for _ in range(10):

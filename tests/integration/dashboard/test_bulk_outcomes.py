@@ -11,15 +11,18 @@ import pytest
 
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from firmq.shared.features.bulk.keys import BulkKeys
+from firmq.shared.features.bulk.store import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.tasks import Filter
-from firmq.worker.housekeeping.jobs.bulk import AT_ONCE, CALLS, FollowUp
+from firmq.worker.features.bulk.job import AT_ONCE, CALLS, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
+
+BULK = BulkKeys.beside(keys)
 
 DEAD = Selection(wanted=Filter(state=TaskState.FAILED))
 
@@ -86,7 +89,7 @@ def test_what_failed_again_does_not_end_green(system: System, bulks: BulkActions
     assert (found.status, found.failed_again, found.waiting) == ("failed again", 3, 0)
     assert 's-failed-again">failed again' in browser.text("/bulk")
     assert bulks.followed() == []
-    assert not system.redis.exists(keys.bulk_followed(action.id))
+    assert not system.redis.exists(BULK.bulk_followed(action.id))
 
 
 def _claim_and_fail(system: System) -> None:
@@ -111,12 +114,12 @@ def test_two_that_follow_count_each_task_once(system: System, bulks: BulkActions
 def test_a_hundred_thousand_are_followed_in_bounded_steps(system: System, bulks: BulkActions) -> None:
     bury(system, ["no"])
     action = _send_back(bulks)
-    value = system.redis.hvals(keys.bulk_followed(action.id))[0]
-    [task] = system.redis.hkeys(keys.bulk_followed(action.id))
+    value = system.redis.hvals(BULK.bulk_followed(action.id))[0]
+    [task] = system.redis.hkeys(BULK.bulk_followed(action.id))
     for first in range(0, 100_000, 10_000):
         many = {f"gone-{number}": value for number in range(first, first + 10_000)}
-        system.redis.hset(keys.bulk_followed(action.id), mapping=many)  # type: ignore[arg-type]  # bytes are fine
-    assert int(system.redis.memory_usage(keys.bulk_followed(action.id)) or 0) < 20 << 20
+        system.redis.hset(BULK.bulk_followed(action.id), mapping=many)  # type: ignore[arg-type]  # bytes are fine
+    assert int(system.redis.memory_usage(BULK.bulk_followed(action.id)) or 0) < 20 << 20
     follow_up = FollowUp(bulks)
     system.redis.config_resetstat()
     began = time.monotonic()
@@ -127,14 +130,14 @@ def test_a_hundred_thousand_are_followed_in_bounded_steps(system: System, bulks:
     assert calls["cmdstat_hmget"]["calls"] < 2 * CALLS * AT_ONCE
     for _ in range(100):
         follow_up.step()
-    assert system.redis.hkeys(keys.bulk_followed(action.id)) == [task]
+    assert system.redis.hkeys(BULK.bulk_followed(action.id)) == [task]
     assert _get(bulks, action.id).outcomes == {"removed": 100_000}
 
 
 def test_an_action_that_is_forgotten_is_followed_no_more(system: System, bulks: BulkActions) -> None:
     bury(system, ["no"])
     action = _send_back(bulks)
-    system.redis.delete(keys.bulk(action.id))
+    system.redis.delete(BULK.bulk(action.id))
     FollowUp(bulks).step()
     assert bulks.followed() == []
-    assert not system.redis.exists(keys.bulk(action.id), keys.bulk_followed(action.id))
+    assert not system.redis.exists(BULK.bulk(action.id), BULK.bulk_followed(action.id))

@@ -12,11 +12,11 @@ from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock
 from firmq.shared.domain.task import TaskState
+from firmq.shared.features.bulk.store import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.locks import NoLocks
 from firmq.shared.stores.tasks import Filter
-from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System

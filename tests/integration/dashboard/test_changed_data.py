@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from firmq.dashboard.stores import Stores
+from firmq.dashboard.features.bulk.queries import BulkQueries
 from firmq.shared.domain.lock import Lock
-from firmq.shared.stores.bulk_actions import BulkAction, Verb
+from firmq.shared.features.bulk import amending
+from firmq.shared.features.bulk.amending import merged
+from firmq.shared.features.bulk.store import BulkAction, Verb
 from firmq.shared.stores.locks import HeldLock, NoLocks
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from firmq.shared.submission import amending
-from firmq.shared.submission.amending import merged
-from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 
@@ -34,16 +34,16 @@ def shop(open_browser: Callable[..., Browser], system: System) -> Browser:
     return open_browser()
 
 
-def stores(browser: Browser) -> Stores:
-    found: Stores = browser.app.extensions["page_context"].stores
+def bulk_of(browser: Browser) -> BulkQueries:
+    found: BulkQueries = browser.app.extensions["features"]["bulk"]
     return found
 
 
 def carry_out(browser: Browser) -> BulkAction:
     lock: HeldLock | None = NoLocks().acquire(Lock(name="bulk", at_most=timedelta(seconds=30)))
     assert lock
-    Bulk(stores(browser).bulk_actions, amend=stores(browser).amendments.stored).run(lock)
-    [action] = stores(browser).bulk_actions.all()[0]
+    Bulk(bulk_of(browser).store, amend=bulk_of(browser).amendments.stored).run(lock)
+    [action] = bulk_of(browser).store.all()[0]
     return action
 
 
@@ -96,7 +96,7 @@ def test_all_are_retried_with_the_changed_data_and_it_is_on_record(shop: Browser
 def test_a_change_that_does_not_fit_begins_nothing(shop: Browser, system: System, patch: str) -> None:
     ids = bury(system, ["no"])
     assert shop.post("/bulk", **ALL, patch=patch).status_code == 400
-    assert stores(shop).bulk_actions.all() == ([], [])
+    assert bulk_of(shop).store.all() == ([], [])
     assert data_of(system, ids) == [("failed", {"amount": 3})]
 
 
@@ -120,7 +120,7 @@ def test_a_step_takes_no_more_data_than_one_command_may_carry(
 ) -> None:
     ids = bury(system, ["no"] * 5)
     monkeypatch.setattr(amending, "BYTES", 20)
-    assert len(stores(shop).amendments.stored(ids, {"amount": 4})) == 2
+    assert len(bulk_of(shop).amendments.stored(ids, {"amount": 4})) == 2
     shop.post("/bulk", **ALL, patch='{"amount": 4}')
     assert carry_out(shop).done == 5
     assert data_of(system, ids) == [("pending", {"amount": 4})] * 5

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.features.bulk.store import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 

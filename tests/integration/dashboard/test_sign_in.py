@@ -16,7 +16,7 @@ from firmq.dashboard.auth.login_throttle import LoginThrottle
 from firmq.dashboard.auth.security import safe_target
 from firmq.dashboard.auth.users import Users
 from firmq.shared.errors import SettingsError
-from firmq.shared.stores.bulk_actions import BulkActions
+from firmq.shared.features.bulk.store import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 

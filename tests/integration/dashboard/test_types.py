@@ -15,15 +15,15 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskState
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.history.database import Database
 from firmq.shared.history.feeding import Feeder
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import of_type
 from firmq.shared.stores.tasks import Filter
 from firmq.shared.stores.unarchived import Unarchived
-from firmq.worker.housekeeping.jobs.bulk import FollowUp
+from firmq.worker.features.bulk.job import FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 
@@ -181,4 +181,5 @@ def test_retried_tasks_of_a_paused_type_say_so(system: System, browser: Browser)
     bulks.step(action, 200)
     assert system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3] == []
     FollowUp(bulks).step()
-    assert "3 of type fail, which is paused" in browser.text(f"/bulk/{action_id}")
+    assert "3 not ended: see <a" in browser.text(f"/bulk/{action_id}")
+    assert "paused" in browser.text("/")

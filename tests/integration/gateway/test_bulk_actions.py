@@ -12,15 +12,18 @@ from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores import bulk_actions
+from firmq.shared.features.bulk import store as bulk_store
+from firmq.shared.features.bulk.keys import BulkKeys
+from firmq.shared.features.bulk.store import BulkActions
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.locks import NoLocks
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import bury
 from tests.support.harness import System
 from tests.support.keys import keys
+
+BULK = BulkKeys.beside(keys)
 
 S = TaskState
 
@@ -65,7 +68,7 @@ def test_it_is_counted_and_shown_before_anything_happens(system: System, http: F
 def test_a_limit_takes_those_that_waited_longest(
     system: System, http: FlaskClient, by: dict[str, str], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_actions, "EXAMINED", 2)
+    monkeypatch.setattr(bulk_store, "EXAMINED", 2)
     ids = [system.submit("noop", queue="normal", tags=("odd",)) for _ in range(5)]
     body: dict[str, Any] = {"action": "cancel", "filter": {**by, "limit": limit}}
     assert _post(http, "/bulk-actions/preview", 200, **body)["count"] == min(limit, 5)
@@ -206,8 +209,8 @@ def test_a_contradiction_is_refused_with_advice(http: FlaskClient, body: dict[st
 
 
 def test_very_many_examined_tasks_give_an_estimate(system: System, http: FlaskClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr("firmq.shared.stores.bulk_actions.COUNTED", 50)
-    monkeypatch.setattr("firmq.shared.stores.bulk_actions.EXAMINED", 25)
+    monkeypatch.setattr("firmq.shared.features.bulk.store.COUNTED", 50)
+    monkeypatch.setattr("firmq.shared.features.bulk.store.EXAMINED", 25)
     for n in range(200):
         system.submit("noop", tags=("even",) if n % 2 == 0 else ())
     found = _post(http, "/bulk-actions/preview", 200, action="cancel", filter={"tag": "even"})
@@ -217,8 +220,8 @@ def test_very_many_examined_tasks_give_an_estimate(system: System, http: FlaskCl
 def test_only_ended_actions_are_forgotten_and_open_ones_bounded(
     system: System, http: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_actions, "KEPT", 3)
-    monkeypatch.setattr(bulk_actions, "MOST_OPEN", 4)
+    monkeypatch.setattr(bulk_store, "KEPT", 3)
+    monkeypatch.setattr(bulk_store, "MOST_OPEN", 4)
     waiting = [system.submit("noop", queue="low") for _ in range(60)]
     open_ones = [
         _post(http, "/bulk-actions", action="cancel", filter={"queue": "low"}, rate=1)["action_id"],
@@ -235,7 +238,7 @@ def test_only_ended_actions_are_forgotten_and_open_ones_bounded(
     assert http.get(f"/bulk-actions/{ended[0]}").status_code == 404
     assert _states(system, waiting) == [S.PENDING] * 60
     # One whose record is lost leaves a place.
-    system.redis.sadd(keys.OPEN_BULKS, "0123456789abcdef")
+    system.redis.sadd(BULK.OPEN_BULKS, "0123456789abcdef")
     for _ in range(2):
         _post(http, "/queues/high/empty", rate=5)
     refused: Any = http.post("/bulk-actions", json={"action": "cancel", "filter": {"queue": "high"}, "rate": 5})

@@ -21,6 +21,7 @@ from firmq.gateway.auth.authenticator import Authenticator
 from firmq.shared.config.settings import Settings
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
+from firmq.shared.registry import folders_of
 from firmq.shared.stores.api_keys import ApiKey, Scope, new_key
 from firmq.shared.stores.audit import Audit
 from tests.integration.gateway.conftest import MakeGateway
@@ -359,7 +360,9 @@ def test_tasks_and_dead_letters_are_too(guarded: Gateway) -> None:
 @pytest.mark.registration
 def test_every_operating_route_writes_an_audit_entry() -> None:
     in_their_script = {"DELETE /admin/locks/{name}", "POST /admin/leader/step-down"}
-    modules = [import_module(f"firmq.gateway.routes.{each.name}") for each in pkgutil.iter_modules(routes.__path__)]
+    packages = [routes, *(import_module(f"firmq.gateway.features.{each.name}") for each in folders_of("gateway"))]
+    named = [f"{one.__name__}.{each.name}" for one in packages for each in pkgutil.iter_modules(one.__path__)]
+    modules = [import_module(each) for each in named]
     classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     declared = [each.endpoint for one in classes for each in vars(one).values() if hasattr(each, "endpoint")]
     acts = {f"{each.method} {each.path}": each.act for each in declared}

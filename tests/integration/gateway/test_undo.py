@@ -13,11 +13,11 @@ from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock
 from firmq.shared.domain.task import BatchPlace, Parent, TaskState, Unique
+from firmq.shared.features.bulk.store import BulkActions
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.locks import NoLocks
-from firmq.worker.housekeeping.jobs.bulk import Bulk
+from firmq.worker.features.bulk.job import Bulk
 from firmq.worker.housekeeping.jobs.ttl import Ttl
 from tests.integration.dashboard.conftest import bury
 from tests.support.clock import FakeClock

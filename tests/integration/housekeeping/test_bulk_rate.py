@@ -8,7 +8,7 @@ import time
 import pytest
 
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
+from firmq.shared.features.bulk.store import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.tasks import Filter
 from tests.support.figures import judge
 from tests.support.harness import System, wait_until

@@ -23,13 +23,13 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.locks import (
     LEADER,
-    LOCK_NAMES,
     FreeLock,
     LockAdmin,
     Locks,
     NoLocks,
     RedisLocks,
     lock_acquire,
+    lock_names,
 )
 from firmq.shared.stores.presence import RELAY, Presence
 from firmq.shared.stores.schedules import schedule_fire
@@ -452,7 +452,7 @@ def test_a_lock_is_shown_with_its_holder(machine: Machine) -> None:
     assert (info.owner, info.token, info.fence) == ("hk-1", held.fencing_token.token, held.term)
     assert info.remaining == timedelta(seconds=20)
     assert [each.name for each in desk.all() if each.locked] == ["unlock"]
-    assert {each.name for each in desk.all()} == {*LOCK_NAMES}
+    assert {each.name for each in desk.all()} == {*lock_names()}
     assert desk.get("nonsense") is None
 
 

@@ -10,8 +10,8 @@ from werkzeug.test import Client
 from firmq.gateway.app import create_router
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import partition_of_id
+from firmq.shared.features.bulk.store import BulkActions
 from firmq.shared.stores.api_keys import Scope, new_key
-from firmq.shared.stores.bulk_actions import BulkActions
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records

@@ -201,4 +201,4 @@ def test_nothing_is_removed_for_a_partition_that_is_not_in_the_list(shared: Shar
     _, name = shared.new(2)
     shared.jobs = shared.new_jobs({number: shared.scripts[number] for number in (0, 1)})
     assert shared.run() == {name}
-    assert "a partition was taken out" in shared.jobs[0].error
+    assert "a partition was removed permanently" in shared.jobs[0].error

@@ -24,13 +24,13 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.schedule import Missed, Overlap, Schedule
 from firmq.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import connect, keys_of, text
-from firmq.shared.redis.keys import Keys
+from firmq.shared.redis.keys import Keys, KeySpace, of_features, with_prefix
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.idempotency import Idempotency, Request
 from firmq.shared.stores.limits import Limits
@@ -64,21 +64,34 @@ class Kind:
     parameter: str | None
 
 
+def spaces(keys: Keys) -> list[KeySpace]:
+    """The maps of the product: that of the core, and those of the features."""
+    return [keys, *of_features(keys)]
+
+
+def make(keys: Keys, kind: Kind) -> Any:
+    """The key of a kind; a function when there are several."""
+    return next(getattr(each, kind.name) for each in spaces(keys) if hasattr(each, kind.name))
+
+
 def kinds() -> list[Kind]:
-    """Every key of `shared/redis/keys.py`; one that is added there is damaged here without being named."""
-    [named] = ast.parse(inspect.getsource(Keys)).body
+    """Every key of the product; one that is added is damaged here without being named."""
+    found = [kind for each in spaces(with_prefix("")) for kind in _kinds_of(type(each))]
+    return [each for each in found if each.type not in ("channel", "any")]
+
+
+def _kinds_of(space: type[KeySpace]) -> Iterator[Kind]:
+    [named] = ast.parse(inspect.getsource(space)).body
     assert isinstance(named, ast.ClassDef)
     body = named.body
-    found = []
     for at, each in enumerate(body):
-        if isinstance(each, ast.FunctionDef) and each.name != "__init__":
-            found.append(Kind(each.name, _type(ast.get_docstring(each) or ""), each.args.args[1].arg))
+        if isinstance(each, ast.FunctionDef) and each.name not in vars(KeySpace):
+            yield Kind(each.name, _type(ast.get_docstring(each) or ""), each.args.args[1].arg)
         elif isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
             about = body[at + 1]
             assert isinstance(about, ast.Expr)
             assert isinstance(about.value, ast.Constant)
-            found.append(Kind(each.targets[0].id, _type(str(about.value.value)), None))
-    return [each for each in found if each.type not in ("channel", "any")]
+            yield Kind(each.targets[0].id, _type(str(about.value.value)), None)
 
 
 def _type(docstring: str) -> str:
@@ -197,17 +210,17 @@ class Scene:
     def keys_of(self, kind: Kind) -> list[str]:
         """Where keys of a kind are: those that there are, or one that there might be."""
         if kind.parameter is None:
-            return [getattr(self.keys, kind.name)]
-        make = getattr(self.keys, kind.name)
+            return [make(self.keys, kind)]
+        made = make(self.keys, kind)
         if kind.parameter == "state":
-            return [make(state) for state in TaskState if state.ended]
-        start = make(0).removesuffix("0") if kind.parameter == "minute" else make("")
+            return [made(state) for state in TaskState if state.ended]
+        start = made(0).removesuffix("0") if kind.parameter == "minute" else made("")
         there = [key.decode() for key in self.saved if key.startswith(start.encode())]
         named = self.names.get(kind.parameter) or self.names.get(kind.name)
         if kind.parameter == "task_id":
-            return [make(self.names[state]) for state in ("pending", "completed", "failed")]
-        alone = {getattr(self.keys, name) for name in vars(Keys) if name.isupper()}
-        return [make(named)] if named else [key for key in there if key not in alone] or [make("1")]
+            return [made(self.names[state]) for state in ("pending", "completed", "failed")]
+        alone = {make(self.keys, each) for each in kinds() if each.parameter is None}
+        return [made(named)] if named else [key for key in there if key not in alone] or [made("1")]
 
     # --- what happens ---
 

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from firmq.shared.redis import quarantine
-from tests.integration.quarantine.scene import Kind, Scene, kinds
+from tests.integration.quarantine.scene import Kind, Scene, kinds, make
 from tests.support.keys import keys
 
 LONG = bool(os.environ.get("TEST_LONG"))
@@ -84,11 +84,11 @@ def test_the_scene_is_sound(scene: Scene, caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.registration
 def test_the_types_that_are_looked_after_are_those_of_the_map() -> None:
     ours = [kind for kind in KINDS.values() if kind.parameter is None and kind.name not in NOT_OURS_TO_MEND]
-    single = {getattr(keys, kind.name): kind.type for kind in ours}
+    single = {make(keys, kind): kind.type for kind in ours}
     ended = dict.fromkeys(map(keys.ended, ("completed", "failed", "cancelled", "expired")), "zset")
     assert single | ended == quarantine.single(keys)
     of_queue = {
-        getattr(keys, each.name)(""): each.type
+        make(keys, each)(""): each.type
         for each in KINDS.values()
         if each.parameter in ("queue", "lane") and each.name not in NOT_OURS_TO_MEND
     }

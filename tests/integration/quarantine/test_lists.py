@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from firmq.shared.features.bulk.keys import BulkKeys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import put
 from tests.support.keys import keys
+
+BULK = BulkKeys.beside(keys)
 
 NUMBERS = (b"nan", b"1e400", b"-7", b"9" * 18, b"9" * 400, b"9" * 5000)
 GARBAGE = (b"", b"\xff", b"{", b"[1]", b"null", *NUMBERS, b"[" * 100_000)
@@ -139,7 +142,7 @@ def test_a_bulk_action_with_a_damaged_field_is_shown(spoilt: Scene, field: str) 
     action = spoilt.names["action_id"]
     for garbage in GARBAGE:
         spoilt.put_back()
-        spoilt.redis.hset(keys.bulk(action), field, garbage)
+        spoilt.redis.hset(BULK.bulk(action), field, garbage)
         assert action in page(spoilt, "/bulk"), garbage
         page(spoilt, "/dead-letters")
     if field in ("verb", "rate", "total", "begun_at"):
@@ -148,7 +151,7 @@ def test_a_bulk_action_with_a_damaged_field_is_shown(spoilt: Scene, field: str) 
 
 @pytest.mark.parametrize("kind", [*WRONG, "gone"])
 def test_a_bulk_action_without_its_record_is_shown(spoilt: Scene, kind: str) -> None:
-    key = keys.bulk(spoilt.names["action_id"])
+    key = BULK.bulk(spoilt.names["action_id"])
     spoilt.redis.delete(key)
     if kind != "gone":
         put(spoilt.redis, key, kind)

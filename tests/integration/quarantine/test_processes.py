@@ -16,12 +16,13 @@ from redis import Redis
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState, Unique
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import text
 from firmq.shared.redis.quarantine import single
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.schedules import ScheduleStore
 from tests.integration.quarantine.scene import Kind
+from tests.integration.quarantine.scene import make as key_of
 from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.integration.quarantine.test_records import FIELDS, GARBAGE, damage
 from tests.integration.quarantine.test_values import TEXTS, spoil
@@ -90,7 +91,7 @@ def honest(system: System, number: int) -> str:
 
 def places(system: System, kind: Kind) -> list[str]:
     """Where there is such a key, or where one might be."""
-    make = getattr(keys, kind.name)
+    make = key_of(keys, kind)
     if kind.parameter is None:
         return [make]
     if kind.parameter == "queue":

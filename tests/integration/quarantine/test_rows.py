@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from firmq.shared.features.bulk.keys import BulkKeys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import endure
 from tests.support.keys import keys
+
+BULK = BulkKeys.beside(keys)
 
 LISTS = ("/tasks", "/dlq/failed-tasks", "/schedules", "/queues", "/types", "/limits", "/batches", "/workers")
 ADMIN = ("/admin/locks",)
@@ -66,7 +69,7 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
     "strange names of schedules": lambda scene: scene.redis.zadd(keys.SCHEDULES, dict.fromkeys(STRANGERS, 0)),
     "strange schedules that are due": lambda scene: strangers(scene, keys.SCHEDULES_DUE),
     "strange ids of batches": lambda scene: strangers(scene, keys.BATCHES),
-    "strange bulk actions": lambda scene: strangers(scene, keys.BULKS),
+    "strange bulk actions": lambda scene: strangers(scene, BULK.BULKS),
     "a count of many digits": count,
     "a fence of many digits": lambda scene: scene.redis.hset(keys.LOCK_FENCES, "metrics", MANY),
     "a lock taken at many digits": lambda scene: scene.redis.hset(keys.lock("recovery"), "acquired_at", MANY),

@@ -27,10 +27,11 @@ from firmq.shared.domain.task import (
     Webhook,
     new_task_id,
 )
+from firmq.shared.features.bulk.keys import BulkKeys
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.linker import scripts, with_quarantine
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
@@ -42,6 +43,8 @@ from firmq.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONC
 from tests.support.attempt_ends import ENDS
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, Store
+
+BULK = BulkKeys.beside(keys)
 
 Worst = Callable[[Store], tuple[Any, ...]]
 """Prepares the worst that a script can meet, and returns its arguments."""
@@ -362,9 +365,9 @@ def tasks_that_do_not_match(store: Store) -> tuple[Any, ...]:
 @worst("bulk_step", 1200)
 def many_empty_indexes(store: Store) -> tuple[Any, ...]:
     action = _begun(store, Verb.CANCEL, Selection())
-    wanted = json.loads(store.redis.hget(keys.bulk(action), "wanted") or b"")
+    wanted = json.loads(store.redis.hget(BULK.bulk(action), "wanted") or b"")
     wanted["sources"] = [keys.pending(f"queue-{n}") for n in range(5000)]
-    store.redis.hset(keys.bulk(action), "wanted", json.dumps(wanted))
+    store.redis.hset(BULK.bulk(action), "wanted", json.dumps(wanted))
     return (action, 100, 500, "", "", "", "", 0)
 
 

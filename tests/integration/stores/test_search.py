@@ -11,9 +11,9 @@ import pytest
 
 from firmq.shared.domain.search import parse_data
 from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.tasks import LOOK_AT, Filter, filter_of
 from tests.support.attempt_ends import ENDS

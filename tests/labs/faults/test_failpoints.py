@@ -23,8 +23,8 @@ from redis import Redis
 from firmq.shared import failpoints
 from firmq.shared.domain.task import Outcome, TaskState
 from firmq.shared.failpoints import POINTS
+from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.local.embedded_redis import EmbeddedRedis
-from firmq.shared.stores.bulk_actions import BulkActions, Plan, Selection, Verb
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
 from tests.labs.faults.ledger import Ledger

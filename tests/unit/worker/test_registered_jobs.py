@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from firmq.shared.stores.locks import LOCK_NAMES
+from firmq.shared.registry import folders_of
+from firmq.shared.stores.locks import lock_names
 from firmq.worker.housekeeping import jobs
 from tests.support.harness import ROOT
 
@@ -18,14 +19,16 @@ WITHOUT_A_LOCK = {"alerts", "outage"}
 
 
 def names() -> set[str]:
-    modules = [import_module(f"{jobs.__name__}.{each.name}") for each in pkgutil.iter_modules(jobs.__path__)]
+    packages = [jobs, *(import_module(f"firmq.worker.features.{each.name}") for each in folders_of("worker"))]
+    named = [f"{one.__name__}.{each.name}" for one in packages for each in pkgutil.iter_modules(one.__path__)]
+    modules = [import_module(each) for each in named]
     found: list[Any] = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     return {each.name for each in found if hasattr(each, "run") and isinstance(getattr(each, "name", None), str)}
 
 
 @pytest.mark.registration
 def test_the_lock_of_each_job_is_known() -> None:
-    assert names() - WITHOUT_A_LOCK == {*LOCK_NAMES} - {"metrics"}
+    assert names() - WITHOUT_A_LOCK == {*lock_names()} - {"metrics"}
 
 
 @pytest.mark.registration

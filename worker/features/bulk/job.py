@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from firmq.shared.features.bulk.store import BulkAction, BulkActions
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions
 from firmq.shared.stores.locks import HeldLock
 from firmq.worker.housekeeping.registry import RunResult
 

@@ -1,22 +1,24 @@
-"""Endpoints for bulk actions: preview, start, show, pause, resume, abort, undo."""
+"""Endpoints for bulk actions: preview, start, show, pause, resume, abort, undo, empty a queue."""
 
 from __future__ import annotations
 
-from firmq.gateway import present, schemas
+from firmq.gateway import present
 from firmq.gateway.auth.authenticator import actor, demand_scope
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
+from firmq.gateway.features.bulk import schemas
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from firmq.gateway.http.parts import Across
-from firmq.gateway.routes.queue_names import demand_queue
+from firmq.gateway.routes.queue_names import demand_queue, known_queue
 from firmq.shared.errors import StoreUnavailable
+from firmq.shared.features.bulk.amending import Amendments, Change, misfit
+from firmq.shared.features.bulk.store import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.api_keys import Scope
-from firmq.shared.stores.bulk_actions import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.tasks import Filter
 from firmq.shared.submission import refusals
-from firmq.shared.submission.amending import Amendments, Change, misfit
 from firmq.shared.submission.refusals import Refusal
 
+_PARTITIONS = "firmq.gateway.features.bulk.partitions:"
 SAMPLE = 20
 """Tasks that a preview shows."""
 _SHOWN = {200: Answer(description="The bulk action.", model=schemas.BulkActionView)}
@@ -26,14 +28,15 @@ STARTED = {202: Answer(description="The action is stored and has begun.", model=
 class BulkRoutes:
     """Actions on many tasks, which a housekeeper carries out in the background at a rate."""
 
-    def __init__(self, bulk_actions: BulkActions, amendments: Amendments) -> None:
+    def __init__(self, bulk_actions: BulkActions, amendments: Amendments, default_priority: str) -> None:
         self.bulk_actions = bulk_actions
         self.amendments = amendments
+        self.default_priority = default_priority
 
     @endpoint(
         "POST",
         "/bulk-actions/preview",
-        Across.BULK_ACTION,
+        _PARTITIONS + "begin",
         tag="bulk actions",
         scope=Scope.READ,
         body=schemas.BulkPreviewBody,
@@ -57,7 +60,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions",
-        Across.BULK_ACTION,
+        _PARTITIONS + "begin",
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("started bulk action", ""),
@@ -77,7 +80,7 @@ class BulkRoutes:
     @endpoint(
         "GET",
         "/bulk-actions",
-        Across.BULK_ACTIONS,
+        _PARTITIONS + "all_actions",
         tag="bulk actions",
         answers={
             200: Answer(
@@ -165,6 +168,23 @@ class BulkRoutes:
     def abort(self, action_id: str) -> Reply:
         """Ends a bulk action. Tasks that it has processed stay as they are."""
         return self._change(action_id, "aborted")
+
+    @endpoint(
+        "POST",
+        "/queues/{name}/empty",
+        _PARTITIONS + "empty",
+        tag="queues",
+        scope=Scope.OPERATE,
+        act=AuditAction("started bulk action", ""),
+        body=schemas.EmptyQueueBody,
+        answers=STARTED,
+        problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
+    )
+    def empty(self, name: str, body: schemas.EmptyQueueBody) -> Reply:
+        """Cancels all waiting tasks of a queue in a bulk action. Pause it first to start no more of them."""
+        wanted = Filter(queue=known_queue(name, self.bulk_actions.records.queues, self.default_priority))
+        plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=wanted))
+        return begin(self.bulk_actions, plan, body.rate, body.reason)
 
     def _checked(self, body: schemas.BulkPreviewBody) -> Plan:
         """Returns what a body asks for. Raises Refusal: 422 for a contradiction or an unknown queue."""

@@ -24,6 +24,7 @@ from firmq.shared.domain.lock import NO_LOCK, FencingToken
 from firmq.shared.domain.task import ENDED, TaskState, TaskSummary
 from firmq.shared.errors import TooManyAtOnce
 from firmq.shared.failpoints import failpoint
+from firmq.shared.features.bulk.keys import BulkKeys
 from firmq.shared.redis.client import text, translated
 from firmq.shared.stores.tasks import Filter
 
@@ -250,7 +251,7 @@ class BulkActions:
         self.scripts = scripts
         self.max_queue_length = max_queue_length
         self.redis = scripts.redis
-        self.keys = scripts.keys
+        self.keys = BulkKeys.beside(scripts.keys)
         self.dead_letters = dead_letters
         self.records = dead_letters.records
 
@@ -315,9 +316,9 @@ class BulkActions:
         """Returns the indexes that hold the tasks."""
         wanted = plan.selection.wanted
         if wanted.cause:
-            return [self.keys.failure_group(wanted.cause)]
+            return [self.scripts.keys.failure_group(wanted.cause)]
         if wanted.deleted:
-            return [self.keys.DELETED]
+            return [self.scripts.keys.DELETED]
         return [key for state in plan.states for key in self.records.indexes(replace(wanted, state=state), plan.to)]
 
     def _wanted(self, plan: Plan, sources: Sequence[str], now_us: int) -> dict[str, Any]:
@@ -385,15 +386,7 @@ class BulkActions:
 
     def all(self) -> tuple[list[BulkAction], list[str]]:
         """Returns the latest actions and those that are open, newest first, and the ids of corrupt ones."""
-        with translated():
-            ids = list(dict.fromkeys(map(text, self.redis.zrevrange(self.keys.BULKS, 0, KEPT + MOST_OPEN))))
-        wanted = {self.keys.bulk(each): "hash" for each in ids}
-        with self.scripts.quarantining(wanted), self.redis.pipeline(transaction=False) as pipeline:
-            for key in wanted:
-                pipeline.hgetall(key)
-            records = pipeline.execute()
-        read = {each: _read(each, record) for each, record in zip(ids, records, strict=True)}
-        return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
+        return latest(self.scripts)
 
     def unfinished(self) -> list[BulkAction]:
         """Returns the actions with work left."""
@@ -468,6 +461,20 @@ class BulkActions:
         for each in (each for each in old if each not in still_open):
             self.redis.delete(self.keys.bulk(each), self.keys.bulk_ids(each), self.keys.bulk_followed(each))
             self.redis.zrem(self.keys.BULKS, each)
+
+
+def latest(scripts: Scripts) -> tuple[list[BulkAction], list[str]]:
+    """Returns the latest actions and those that are open, newest first, and the ids of corrupt ones."""
+    keys = BulkKeys.beside(scripts.keys)
+    with translated():
+        ids = list(dict.fromkeys(map(text, scripts.redis.zrevrange(keys.BULKS, 0, KEPT + MOST_OPEN))))
+    wanted = {keys.bulk(each): "hash" for each in ids}
+    with scripts.quarantining(wanted), scripts.redis.pipeline(transaction=False) as pipeline:
+        for key in wanted:
+            pipeline.hgetall(key)
+        records = pipeline.execute()
+    read = {each: _read(each, record) for each, record in zip(ids, records, strict=True)}
+    return [each for each in read.values() if each], [each for each, found in read.items() if found is None]
 
 
 def _read(action_id: str, record: Mapping[Any, Any]) -> BulkAction | None:

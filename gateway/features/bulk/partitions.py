@@ -6,7 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from firmq.shared.stores.bulk_actions import MOST_SELECTED
+from firmq.gateway.partitions import merging
+from firmq.shared.features.bulk.store import MOST_SELECTED
 from firmq.shared.submission import refusals
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ def begin(router: Router, call: Call) -> Answer:
     """Begins or previews an action in its partition. Raises Refusal (422) where it names none."""
     sent = router.body(call)
     return _place(router, _object(sent)).call(call.environ, sent)
+
+
+def all_actions(router: Router, call: Call) -> Answer:
+    """Returns the bulk actions of all partitions, the newest first."""
+    return router.combined(router.ask(call), _newest_first)
+
+
+def _newest_first(parts: merging.Parts) -> merging.Document:
+    every = [item for found in parts.values() for item in found["items"]]
+    items = sorted(every, key=lambda item: str(item["created_at"]), reverse=True)
+    return merging.with_unreadable({**merging.first(parts), "items": items}, parts)
 
 
 def empty(router: Router, call: Call) -> NoReturn:

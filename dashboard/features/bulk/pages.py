@@ -11,13 +11,14 @@ from flask import Blueprint, abort, request, url_for
 from firmq.dashboard import editing
 from firmq.dashboard.auth.security import demand_role, needs, person
 from firmq.dashboard.auth.users import Role
-from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.context import changed, context, opened, show
+from firmq.dashboard.features.bulk.queries import BulkQueries
 from firmq.dashboard.filters import given, read_filter
 from firmq.dashboard.partition_choice import SHOWN
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
+from firmq.shared.features.bulk.amending import misfit
+from firmq.shared.features.bulk.store import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
 from firmq.shared.stores.tasks import Filter
-from firmq.shared.submission.amending import misfit
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -29,24 +30,24 @@ SAMPLE = 20
 """Tasks that a review shows."""
 _CHANGES = {"pause": "paused", "resume": "running", "abort": "aborted"}
 
-blueprint = Blueprint("bulk", __name__)
+blueprint = Blueprint("bulk", __name__, template_folder="templates")
 
 
 @blueprint.get("/bulk")
 def actions() -> str:
-    found, unreadable = context.queries.bulk_actions()
-    return show("bulk_actions.html", actions=found, unreadable=unreadable)
+    found, unreadable = _bulk().all()
+    return show("bulk/actions.html", actions=found, unreadable=unreadable)
 
 
 @blueprint.post("/bulk/review")
 @needs(Role.OPERATOR)
 def review() -> str:
     plan = _plan()
-    count, first = context.queries.selected(plan, SAMPLE)
-    changes, hide = context.queries.changes(plan), context.redaction.hide
+    count, first = _bulk().selected(plan, SAMPLE)
+    changes, hide = _bulk().changes(plan), context.redaction.hide
     cause = plan.selection.wanted.cause
     return show(
-        "bulk_review.html",
+        "bulk/review.html",
         plan=plan,
         count=count,
         first=first,
@@ -71,22 +72,22 @@ def begin() -> Response:
     plan, rate = _plan(), request.form.get("rate", 0, int)
     if not 1 <= rate <= MOST_RATE:
         abort(400, f"the rate must be from 1 to {MOST_RATE} tasks per second")
-    count = context.stores.bulk_actions.count(plan)
-    if wrong := misfit(context.queries.changes(plan)):
+    count = _bulk().store.count(plan)
+    if wrong := misfit(_bulk().changes(plan)):
         abort(400, wrong)
     if not count.number:
         abort(400, "none of these tasks can be processed any more: they have changed since the review")
-    what, name = _what(plan.selection) + context.stores.amendments.in_words(plan), person().name
+    what, name = _what(plan.selection) + _bulk().amendments.in_words(plan), person().name
     first = f", {plan.canary} first" if plan.canary else ""
     detail = f"{count.number} tasks{first}, {rate} per second: {what}"
     reason = f"by {name} in the dashboard"
-    begun = context.stores.bulk_actions.begin(plan, what=what, by=name, rate=rate, reason=reason)
+    begun = _bulk().store.begin(plan, what=what, by=name, rate=rate, reason=reason)
     return changed(f"started bulk {plan.verb}", begun, detail, to=url_for(".action", action_id=begun))
 
 
 @blueprint.get("/bulk/<action_id>")
 def action(action_id: str) -> str:
-    return show("bulk_action.html", action=_found(action_id))
+    return show("bulk/action.html", action=_found(action_id))
 
 
 @blueprint.post("/bulk/<action_id>/<any(pause, resume, abort):change>")
@@ -94,7 +95,7 @@ def action(action_id: str) -> str:
 def change(action_id: str, change: str) -> Response:
     if change == "resume":
         _demand_role(_found(action_id).verb)
-    if not context.stores.bulk_actions.change(action_id, _CHANGES[change]):
+    if not _bulk().store.change(action_id, _CHANGES[change]):
         abort(400, "this bulk action has ended")
     what = f"{change}{'d' if change.endswith('e') else 'ed'} bulk action"
     return changed(what, action_id, to=url_for(".action", action_id=action_id))
@@ -107,7 +108,7 @@ def undo(action_id: str) -> Response:
     if found.open:
         abort(400, "this bulk action has not ended: abort it first")
     try:
-        begun = context.stores.bulk_actions.undo(found, by=person().name)
+        begun = _bulk().store.undo(found, by=person().name)
     except ValueError as error:
         abort(400, str(error))
     return changed("started undo of bulk action", found.id, to=url_for(".action", action_id=begun))
@@ -153,7 +154,7 @@ def _demand_role(verb: Verb) -> None:
 
 
 def _found(action_id: str) -> BulkAction:
-    found = context.queries.bulk_action(action_id)
+    found = _bulk().get(action_id)
     if found is None:
         abort(404, "there is no such bulk action, or its record is corrupt: only the last hundred are kept")
     return found
@@ -188,3 +189,8 @@ def _what(selection: Selection) -> str:
         return selection.what[:200]
     group = context.queries.failure_group(selection.wanted.cause)
     return f"{group.type}: {group.error} {group.pattern or group.message}"[:200] if group else "an empty group"
+
+
+def _bulk() -> BulkQueries:
+    found: BulkQueries = opened("bulk")
+    return found

@@ -7,32 +7,18 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from firmq.gateway.schemas.filters import TaskFilter
+from firmq.gateway.schemas.filters import SelectionFilter
 from firmq.gateway.schemas.tasks import TaskView
 from firmq.gateway.schemas.values import View
-from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.bulk_actions import MOST_CANARIES, MOST_RATE, MOST_SELECTED, Verb
+from firmq.shared.features.bulk.store import MOST_CANARIES, MOST_RATE, MOST_SELECTED, Verb
 from firmq.shared.submission.values import Body, QueueName, TaskId, one_of
 
 USUAL_RATE = 100
 VerbWord = Annotated[str, AfterValidator(one_of(Verb)), WithJsonSchema({"enum": [each.value for each in Verb]})]
-StatusWord = Annotated[
-    str, AfterValidator(one_of(TaskState)), WithJsonSchema({"enum": [each.value for each in TaskState]})
-]
 
 
-class BulkFilter(Body, TaskFilter):
+class BulkFilter(SelectionFilter):
     """Which tasks: those that match all fields. `since` and `until` bound the time of entering the status."""
-
-    status: StatusWord | None = Field(None, description="Null: every status to which the action applies.")  # type: ignore[assignment]
-    type: str | None = Field(None, min_length=1, max_length=100)
-    tag: str | None = Field(None, min_length=1, max_length=64)
-    submitted_by: str | None = Field(None, min_length=1, max_length=100)
-    deleted: bool = Field(False, description="For restore: deleted tasks in place of cancelled ones.")
-    limit: int | None = Field(None, ge=1, le=10**9, description="Maximum number of tasks; the oldest are taken.")
-    partition: int | None = Field(
-        None, ge=0, description="Needed with several partitions: the number of the one that has the tasks."
-    )
 
 
 class BulkPreviewBody(Body):
@@ -118,3 +104,10 @@ class BulkActionList(View):
 
     items: list[BulkActionView]
     unreadable: list[str] = Field(description="Ids of actions whose records are corrupt; they have stopped.")
+
+
+class EmptyQueueBody(Body):
+    """How to empty a queue."""
+
+    rate: int = Field(USUAL_RATE, ge=1, le=MOST_RATE, description="Tasks per second.")
+    reason: str | None = Field(None, min_length=1, max_length=500, description="For the audit record and the tasks.")

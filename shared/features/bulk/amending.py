@@ -10,7 +10,7 @@ from firmq.shared.domain import strict_json, task_data
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import INTERNAL_TYPES
 from firmq.shared.errors import CorruptRecord, TaskNotFound
-from firmq.shared.stores.bulk_actions import BulkActions, Plan
+from firmq.shared.features.bulk.store import BulkActions, Plan
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache

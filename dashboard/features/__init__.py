@@ -1,0 +1,1 @@
+"""The features, each in a folder of its own; `firmq.shared.registry` lists them."""

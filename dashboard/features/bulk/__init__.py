@@ -1,0 +1,1 @@
+"""Bulk actions: many tasks are cancelled, run, moved, retried, deleted or restored at a rate."""

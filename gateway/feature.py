@@ -1,0 +1,39 @@
+"""What a feature adds to the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from firmq.shared.registry import features_of
+
+if TYPE_CHECKING:
+    from firmq.shared.config.settings import Settings
+    from firmq.shared.domain.redaction import Redaction
+    from firmq.shared.redis.scripts import Scripts
+    from firmq.shared.stores.dead_letters import DeadLetters
+    from firmq.shared.submission.type_cache import TypeCache
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the routes of a feature can be made with."""
+
+    settings: Settings
+    scripts: Scripts
+    dead_letters: DeadLetters
+    type_cache: TypeCache
+    redaction: Redaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """The endpoints of a feature: objects whose methods are declared with `endpoint`."""
+
+    routes: Callable[[Services], Sequence[object]]
+
+
+def features() -> list[Feature]:
+    """Returns what all features add to the gateway."""
+    return features_of("gateway")

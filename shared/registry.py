@@ -1,0 +1,40 @@
+"""The list of features, and how each part finds what they add to it.
+
+A feature is what a queue can do without. It has a folder `features/NAME/` in each part to which it adds something; the
+module `feature` there has one value, `FEATURE`, which the part's wiring reads. Nothing outside of these folders imports
+them: whoever deletes the folders of a feature, and its line here, has removed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+FEATURES = ("bulk",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """What a feature adds to `shared`, and so to all parts. Names, as "module:name", are imported on first use."""
+
+    keys: Any = None
+    """Its `KeySpace`, if it has keys in Redis."""
+    jobs: Sequence[str] = ()
+    """Its housekeeping jobs, of which each has a lock of its name."""
+    timeline: str = ""
+    """A function that returns its events for the timeline: see `shared/alerts/incident.py`."""
+
+
+def folders_of(part: str) -> list[Traversable]:
+    """Returns the folders of the features in a part, such as "gateway", in the order of the list."""
+    folder = files(f"firmq.{part}") / "features"
+    return [each for name in FEATURES if (each := folder / name).is_dir()]
+
+
+def features_of(part: str) -> list[Any]:
+    """Returns what each feature adds to a part."""
+    return [import_module(f"firmq.{part}.features.{each.name}.feature").FEATURE for each in folders_of(part)]
