@@ -26,16 +26,16 @@ TASKS = 5000
 
 
 def gate(system: System) -> Path:
-    """The file that lets the last thousand go."""
+    """The file that lets the tasks in the middle go."""
     return system.log_dir / "go"
 
 
 def submit_load(system: System) -> list[str]:
-    """5,000 tasks of several kinds; 100 of them fail permanently. What is left of them when there is nothing but the
-    last thousand waits until the test lets it go: as many are held there as there are executors, at most."""
+    """5,000 tasks of several kinds; 100 of them fail permanently. Some in the middle hold their executors until the test
+    opens a gate, so that it comes in time for a fault, however late: where one is held, others work on to the next."""
     held = ("note-and-wait", json.dumps({"file": str(system.log_dir / "held"), "until": str(gate(system))}))
     kinds = [("noop", "null")] * (TASKS - 300) + [("slowly", '{"seconds": 0.02}')] * 200
-    kinds[-1000:-996] = [held] * 4
+    kinds[1500:3500:100] = [held] * 20
     ids = system.submit_many(kinds[: TASKS // 2])
     ids += system.submit_many([("fail", '{"message": "as asked"}')] * 100, retry={"max_retries": 1})
     return ids + system.submit_many(kinds[TASKS // 2 :])
