@@ -26,7 +26,9 @@ def everything(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFac
     with one_slot.client_of(redis_server) as redis:
         redis.flushall()
         with running_system(redis, url_of_user(redis_server), folder) as system:
-            system.start_worker(KILL_GRACE="0.3", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3", WORKER_EXECUTORS="2")
+            system.start_worker(
+                KILL_GRACE="0.3", LEASE_TIME="30", INITIAL_RETRY_DELAY="0.05", MAX_RETRIES="3", WORKER_EXECUTORS="2"
+            )
             system.start_housekeeper()
             yield system
 

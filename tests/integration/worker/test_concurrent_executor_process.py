@@ -52,7 +52,7 @@ class Executor:
         """Writes frames so that one read takes them all."""
         os.write(self.process._tasks, b"".join(map(ipc.frame, frames)))
 
-    def sends(self, name: str, count: int = 1, within: float = 15) -> list[list[Any]]:
+    def sends(self, name: str, count: int = 1, within: float = 60) -> list[list[Any]]:
         """Returns the fields of its events of this name, once there are so many."""
         wait_until(lambda: len(self.sent(name)) >= count, f"{count} events: {name}", within)
         return self.sent(name)
@@ -72,7 +72,7 @@ class Executor:
 
     def ends(self) -> int:
         """Returns its exit status, once it has ended by itself."""
-        wait_until(self.process.is_dead, "the executor has ended", 15)
+        wait_until(self.process.is_dead, "the executor has ended", 60)
         return int(self.process.process.returncode)
 
 

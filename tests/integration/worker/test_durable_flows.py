@@ -19,7 +19,7 @@ KILLS = 8
 
 def test_flows_survive_whatever_is_killed(system: System, tmp_path: Path) -> None:
     dice = random.Random(3)
-    settings = {**MODULES, "MAX_CRASHES": "50", "WORKER_EXECUTORS": "2", "LEASE_TIME": "2"}
+    settings = {**MODULES, "MAX_CRASHES": "50", "WORKER_EXECUTORS": "2", "LEASE_TIME": "5"}
     workers = [system.start_worker(**settings) for _ in range(2)]
     system.start_housekeeper()
     folders = [tmp_path / str(number) for number in range(FLOWS)]

@@ -63,7 +63,7 @@ def test_a_worker_that_hung_past_its_leases_works_on_without_charging_its_task(s
     file = tmp_path / "lived"
     worker, task_id, pids = begun(system, file, MAX_CRASHES="1")
     worker.send_signal(signal.SIGSTOP)
-    wait_until(lambda: none_lives(pids), "everything below it has ended", 15)
+    wait_until(lambda: none_lives(pids), "everything below it has ended")
     worker.send_signal(signal.SIGCONT)
     task = system.ended(task_id)
     assert task.summary.state is TaskState.COMPLETED, "no housekeeper: the worker itself gave it back, and ran it again"
@@ -75,7 +75,7 @@ def test_processes_of_a_dead_executor_are_ended(system: System, tmp_path: Path) 
     worker, _, pids = begun(system, tmp_path / "lived", MAX_CRASHES="1")
     [executor] = system.executors(worker)
     os.kill(executor, signal.SIGKILL)
-    wait_until(lambda: none_lives(pids), "everything below it has ended", 15)
+    wait_until(lambda: none_lives(pids), "everything below it has ended")
     wait_until(lambda: "killed processes that executor" in system.logs(), "that is logged")
 
 
@@ -84,7 +84,7 @@ def test_what_an_executor_left_that_died_while_its_worker_hung_is_ended_too(syst
     [executor] = system.executors(worker)
     worker.send_signal(signal.SIGSTOP)
     os.kill(executor, signal.SIGKILL)
-    wait_until(lambda: none_lives(pids), "everything that it had started has ended", 15)
+    wait_until(lambda: none_lives(pids), "everything that it had started has ended")
 
 
 def test_a_hangup_of_a_forked_process_ends_that_one_alone(system: System) -> None:
@@ -101,7 +101,7 @@ def test_a_killed_watchdog_is_replaced_and_does_its_work(system: System, tmp_pat
     wait_until(lambda: watchdog(worker) not in (0, first), "another watchdog runs")
     assert not none_lives(pids)
     worker.kill()
-    wait_until(lambda: none_lives(pids), "everything below it has ended", 15)
+    wait_until(lambda: none_lives(pids), "everything below it has ended")
 
 
 def test_executors_end_with_all_below_them_when_worker_and_watchdog_are_killed(system: System, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_executors_end_with_all_below_them_when_worker_and_watchdog_are_killed(s
     os.kill(worker.pid, signal.SIGSTOP)  # so that it starts no other
     os.kill(watchdog(worker), signal.SIGKILL)
     worker.kill()
-    wait_until(lambda: none_lives(pids), "everything below it has ended", 15)
+    wait_until(lambda: none_lives(pids), "everything below it has ended")
 
 
 def test_the_memory_limit_counts_what_handlers_start_and_shared_memory_once(system: System) -> None:

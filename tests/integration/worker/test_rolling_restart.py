@@ -24,7 +24,8 @@ from tests.support.harness import System, wait_until
 LONG = os.environ.get("TEST_LONG") == "1"
 SECONDS = 120.0 if LONG else 12.0
 LONGEST = 5.0 if LONG else 2.0
-GRACE = "20"
+GRACE = "60"
+LEASE = "30"  # nobody dies here: a worker that stands still for some seconds loses nothing
 WORKERS = 3
 AHEAD = 12
 """How many tasks wait or run at any time: enough that every worker is always busy."""
@@ -65,7 +66,7 @@ class Load:
 def test_workers_are_replaced_one_by_one_and_every_task_runs_once(system: System, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     system.start_housekeeper()
-    pool = [system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2") for _ in range(WORKERS)]
+    pool = [system.start("worker", DRAIN_GRACE=GRACE, LEASE_TIME=LEASE, WORKER_EXECUTORS="2") for _ in range(WORKERS)]
     wait_until(lambda: len(system.workers.all()) == WORKERS, f"the workers are there\n{system.logs()}", 60)
     stopped: list[tuple[int, float]] = []
     with Load(system, ran) as load:
@@ -93,9 +94,9 @@ def _replace_the_oldest(system: System, pool: list[subprocess.Popen[bytes]]) -> 
     _await_busy(system, [leaving.pid])
     began = time.monotonic()
     leaving.terminate()
-    successor = system.start("worker", DRAIN_GRACE=GRACE, WORKER_EXECUTORS="2")
+    successor = system.start("worker", DRAIN_GRACE=GRACE, LEASE_TIME=LEASE, WORKER_EXECUTORS="2")
     pool.append(successor)
-    status = leaving.wait(60)
+    status = leaving.wait(120)
     took = time.monotonic() - began
     wait_until(lambda: any(info.pid == successor.pid for info in system.workers.all()), "its successor is there", 60)
     return status, took
