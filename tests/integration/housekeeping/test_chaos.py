@@ -24,11 +24,13 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores.locks import LockAdmin
 from firmq.shared.stores.schedules import ScheduleStore
 from tests.integration.housekeeping.cluster import Cluster, Member, shows_gauges
-from tests.support.figures import judge_since
+from tests.support.figures import judge, judge_since
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 
 LONG = os.environ.get("TEST_LONG") == "1"
+AT_ONCE = 0.5
+"""Seconds in which no lease passes on from one who has just shown it: what is seen within them is seen at a time."""
 STOPPED = ("firmq_lock_refused_writes_total", "firmq_lock_lost_total", "firmq_lock_stops_total")
 
 
@@ -48,11 +50,14 @@ class ExecutorMonitor:
     _unled_since: float | None = None
 
     def look(self) -> None:
+        began = time.monotonic()
         seen = {member.name: member.scrape(0.2) for member in self.cluster.members if not member.frozen}
+        at_once = time.monotonic() - began < AT_ONCE
         self.scrapes += 1
         leaders = sum(samples.get(("firmq_housekeeper_leader", ()), 0) for samples in seen.values())
-        self.leaders[int(leaders)] += 1
-        self.gauges[sum(map(shows_gauges, seen.values()))] += 1
+        if at_once:
+            self.leaders[int(leaders)] += 1
+            self.gauges[sum(map(shows_gauges, seen.values()))] += 1
         now = time.monotonic()
         self.longest_pause = max(self.longest_pause, now - self._looked_at)
         self._looked_at = now
@@ -112,7 +117,7 @@ def test_faults_leave_one_leader_that_moves_every_task_once(system: System, clus
     assert max(watch.leaders) == 1
     assert max(watch.gauges) == 1
     # The lease, and at most a second for a machine that lets the others see its end late.
-    assert watch.longest_gap < 3 + min(watch.longest_pause, 1)
+    judge("the longest time without a leader", watch.longest_gap, 3 + min(watch.longest_pause, 1))
 
 
 @pytest.mark.alone
@@ -169,14 +174,12 @@ def test_schedules_of_every_second_make_each_task_once_while_housekeepers_die(sy
     first = max(stored.due for name in names if (stored := schedule_store.get(name)).due)
     for number in (1, 2):
         then = first + timedelta(seconds=number * seconds / 3)
-        wait_until(partial(is_past, system, then), "time passed", seconds)
+        wait_until(partial(is_past, system, then), "time passed")
         victim = cluster.members[number]
         victim.kill()
         victim.start()
     last = first + timedelta(seconds=seconds - 1)
-    wait_until(
-        lambda: all((due := schedule_store.get(name).due) and due > last for name in names), "all are past it", seconds
-    )
+    wait_until(lambda: all((due := schedule_store.get(name).due) and due > last for name in names), "all are past it")
     wanted = {f"{name}-{first + timedelta(seconds=at):%Y%m%dT%H%M%SZ}" for name in names for at in range(seconds)}
     made = Counter(map(text, system.redis.lrange(keys.rq_queue("normal"), 0, -1)))
     print(f"{sum(made[each] for each in wanted)} tasks for {len(wanted)} due times")

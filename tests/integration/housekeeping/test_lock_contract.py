@@ -392,10 +392,10 @@ def test_a_lock_that_is_given_back_while_another_waits_is_taken_by_it(redis_clie
 
 def test_the_watchdog_renews_at_a_third_of_the_life(redis_client: Redis) -> None:
     locks = RedisLocks(Scripts(redis_client), "hk-1")
-    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=3)))
+    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=9)))
     assert held is not None
     first = redis_client.hget(keys.lock("unlock"), "until")
-    wait_until(lambda: redis_client.hget(keys.lock("unlock"), "until") != first, "it was renewed", 2.5)
+    wait_until(lambda: redis_client.hget(keys.lock("unlock"), "until") != first, "it was renewed", 7)
     assert held.trusted
     locks.stop()
 
@@ -403,11 +403,11 @@ def test_the_watchdog_renews_at_a_third_of_the_life(redis_client: Redis) -> None
 def test_a_holder_learns_of_a_forced_unlock_with_the_next_renewal(redis_client: Redis) -> None:
     scripts = Scripts(redis_client)
     locks = RedisLocks(scripts, "hk-1")
-    # It would trust a lock that it could not renew for another 4.8 seconds.
-    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=6)))
+    # It would trust a lock that it could not renew for another 12 seconds.
+    held = locks.acquire(Lock(name="unlock", at_most=timedelta(seconds=15)))
     assert held is not None
     LockAdmin(scripts).force("unlock", held.fencing_token.token, "me", "a test")
-    wait_until(lambda: not held.trusted, "the holder knows", 4.5)
+    wait_until(lambda: not held.trusted, "the holder knows", 11)
     locks.stop()
 
 
