@@ -31,8 +31,8 @@ def gate(system: System) -> Path:
 
 
 def submit_load(system: System) -> list[str]:
-    """5,000 tasks of several kinds; 100 of them fail permanently. Some in the middle hold their executors until the test
-    opens a gate, so that it comes in time for a fault, however late: where one is held, others work on to the next."""
+    """5,000 tasks of several kinds; 100 of them fail permanently. Some in the middle hold their executors until the
+    test opens a gate, so that it comes in time for a fault, however late: where one is held, others work on."""
     held = ("note-and-wait", json.dumps({"file": str(system.log_dir / "held"), "until": str(gate(system))}))
     kinds = [("noop", "null")] * (TASKS - 300) + [("slowly", '{"seconds": 0.02}')] * 200
     kinds[1500:3500:100] = [held] * 20

@@ -117,7 +117,7 @@ def test_the_rate_is_met_within_five_percent_and_a_key_holds_over_four_workers(f
     # Never more than that, to the start; and as many: one start that a busy machine held up does not sway the middle.
     assert all(count <= rate * seconds + 0.01 for count, seconds in allowed), allowed
     pace = statistics.median(count / seconds for count, seconds in allowed)
-    assert pace < rate * 1.05
+    assert rate / 2 < pace < rate * 1.05
     judge("a start of ten in a second took", 1 / pace, 1 / rate / 0.95)
 
 
