@@ -116,7 +116,7 @@ def test_jobs_of_a_queue_whose_worker_was_killed_hold_up_no_other_queue(system: 
 
 
 def test_a_job_of_the_first_queue_starts_before_the_backlog_of_others(system: System, tmp_path: Path) -> None:
-    jobs = [(shop.add, (1, 1)), (shop.until_there, (str(tmp_path / "end"),)), *[(shop.sleep, (0.2,))] * 28]
+    jobs = [(shop.sleep, (0.2,)), (shop.until_there, (str(tmp_path / "end"),)), *[(shop.sleep, (0.2,))] * 28]
     slow = [queue(system).enqueue(function, *arguments) for function, arguments in jobs]
     process = start(system, "--burst")
     wait_until(lambda: slow[1].get_status() == "started", "the first job has run", STARTED)
