@@ -154,7 +154,6 @@ class Workers:
             info.name,
             LIFE,
             json.dumps(asdict(info), default=_plain),
-            info.running[0].id if info.running else "",
             json.dumps(_names(info)),
             json.dumps([str(part) for pair in _rq_fields(info).items() for part in pair]),
             int(LOST_KEPT.total_seconds()),
@@ -338,7 +337,6 @@ def announce(
     worker: str,
     rq_life: int,
     doing: str,
-    task_id: str,
     queues: str,
     rq_fields: str,
     kept: int,
@@ -349,7 +347,7 @@ def announce(
     active: int = 0,
 ) -> bool:
     """Records a worker's heartbeat, as `announce.lua` takes it; False when Redis lacks its set of task types."""
-    about = (worker, rq_life, doing, task_id, queues, rq_fields, kept, types, host, blocking_types, slots, active)
+    about = (worker, rq_life, doing, queues, rq_fields, kept, types, host, blocking_types, slots, active)
     return bool(scripts.call("announce", *about))
 
 

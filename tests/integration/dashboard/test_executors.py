@@ -50,7 +50,7 @@ def test_executors_and_busy_ones_are_counted_by_minute(browser: Browser, system:
 
 
 def test_a_heartbeat_after_a_long_silence_counts_ten_seconds(system: System) -> None:
-    worker = ("w", 60, "{}", "", '["normal"]', '["state", "idle"]', 60, "-", "host", "[]", 4, 3)
+    worker = ("w", 60, "{}", '["normal"]', '["state", "idle"]', 60, "-", "host", "[]", 4, 3)
     system.scripts.call("announce", *worker)
     system.redis.zincrby(keys.WORKERS, -3_600_000_000, "w")
     system.scripts.call("announce", *worker)

@@ -37,7 +37,7 @@ def _show(http: FlaskClient, **query: str) -> dict[str, Any]:
 def _serve(system: System, version: str) -> None:
     types_publish(system.scripts, "set", "h", True, [("noop", "v", "{}")])
     about = json.dumps({"name": "w", "app_version": version})
-    announce(system.scripts, "w", 60, about, "", "[]", '["state", "idle"]', 60, "set", "h")
+    announce(system.scripts, "w", 60, about, "[]", '["state", "idle"]', 60, "set", "h")
 
 
 def _logged(system: System, title: str, resolved: bool = False) -> LoggedAlert:

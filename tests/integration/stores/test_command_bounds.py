@@ -496,7 +496,7 @@ def idle(store: Store, workers: int, *types: str) -> None:
         entries = [(name, f"v-{number}-{name}", "{}") for name in types]
         types_publish(store.scripts, f"set-{number}", "h", True, entries)
         worker = f"w-{number}" if number else "w"
-        announce(store.scripts, worker, 60, "{}", "", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
+        announce(store.scripts, worker, 60, "{}", '["normal"]', '["state", "idle"]', 60, f"set-{number}", "h")
         store.redis.zadd(keys.PARKED_CLAIMS, {worker: number})
 
 
@@ -696,7 +696,7 @@ def a_task_with_unread_signals_and_children(store: Store) -> tuple[Any, ...]:
 TASK = submit_arguments(noop())
 FEW: dict[str, tuple[Any, ...]] = {
     "amend": ("id", "[]", "", "nonce"),
-    "announce": ("w", 60, "{}", "", '["normal"]', '["state", "idle"]', 60, "a set", "host"),
+    "announce": ("w", 60, "{}", '["normal"]', '["state", "idle"]', 60, "a set", "host"),
     "audit": (100, "who", "what", "about", "detail"),
     "batch_close": ("b",),
     "batch_discard": ("b",),

@@ -19,7 +19,7 @@ from tests.support.store import Store
 
 def beat(store: Store, version: str, worker: str = "w", types: str = "set") -> None:
     about = json.dumps({"name": worker, "app_version": version})
-    announce(store.scripts, worker, 60, about, "", "[]", '["state", "idle"]', 60, types, "h")
+    announce(store.scripts, worker, 60, about, "[]", '["state", "idle"]', 60, types, "h")
 
 
 @pytest.fixture

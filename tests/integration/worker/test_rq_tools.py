@@ -129,12 +129,14 @@ def test_the_documented_rq_info_works(system: System, busy: dict[TaskState, str]
 def test_the_documented_rq_dashboard_works(
     system: System, busy: dict[TaskState, str], checkout: Path, version: str
 ) -> None:
+    [worker] = (each.name for each in system.workers.all())
     port, env = free_port(), {**os.environ, **environment(version)}
     command = f"exec {documented('rq-dashboard')} --port {port}"
     with subprocess.Popen(command, shell=True, cwd=checkout, env=env) as process:
         try:
             root = f"http://127.0.0.1:{port}"
             wait_until(lambda: succeeds(root), "it answers", 60)
+            wait_until(lambda: b"busy" in system.redis.hvals(keys.rq_worker(worker)), "its heartbeat says what it does")
             paths = ["queues.json", "workers.json", *(f"job/{task}.json" for task in busy.values())]
             registries = ("queued", "finished", "failed", "scheduled", "started")
             paths += [f"jobs/normal/{registry}/10/asc/1.json" for registry in registries]
