@@ -2,7 +2,7 @@
 
 A feature is what a queue can do without. It has a folder `features/NAME/` in each part to which it adds something; the
 module `feature` there has one value, `FEATURE`, which the part's wiring reads. Nothing outside of these folders imports
-them: whoever deletes the folders of a feature, and its line here, has removed it.
+them. To remove a feature, delete its folders and its line in `FEATURES`.
 """
 
 from __future__ import annotations

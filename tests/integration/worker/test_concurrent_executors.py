@@ -127,6 +127,7 @@ def test_one_over_its_time_limit_is_cancelled_and_no_other_is_disturbed(system: 
     task = system.ended(system.submit("limited", '{"seconds": 3600}'))
     assert task.summary.error
     assert task.summary.error.type == "TimeLimitExceeded"
+    assert seconds_of(task) < 20
     judge("an attempt with a limit of a second", seconds_of(task), 2)
     system.all_ended()
     assert attempts(system, others) == {1: 50}
