@@ -32,20 +32,22 @@ def test_a_killed_worker_is_silent_then_lost_with_the_reason(
     system: System, workers: Workers, browser: Browser
 ) -> None:
     port = free_port()
-    system.start_housekeeper(HOUSEKEEPER_METRICS_PORT=str(port))
     worker = system.start_worker(WORKER_EXECUTORS="2")
     tasks = system.submit_many([("slowly", '{"seconds": 300}')] * 2)
     wait_until(lambda: [each.held for each in workers.all()] == [2], "it announces that it runs both")
     [name] = [each.name for each in workers.all()]
     worker.kill()
 
+    patient = Workers(system.redis, timedelta(hours=1))
+
     def silent() -> Register | None:
-        now = workers.look()
+        now = patient.look()
         return now if _is_known(now.live, "silent") else None
 
     seen = wait_until(silent, "it is silent")
     assert seen.live[0].reason.startswith("no heartbeat since 2")
     assert not seen.lost
+    system.start_housekeeper(HOUSEKEEPER_METRICS_PORT=str(port))
     wait_until(lambda: _is_known(workers.look().lost, "lost"), "it is lost")
     wait_until(lambda: not system.redis.zscore(keys.WORKERS, name), "housekeeping has seen it")
     now = workers.look()

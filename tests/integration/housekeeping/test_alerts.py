@@ -158,7 +158,7 @@ def no_worker(system: System) -> Callable[[], Any]:
 
 
 def silent_worker(system: System) -> Callable[[], Any]:
-    worker = system.start_worker()
+    worker = system.start_worker(**PATIENT)
     worker.send_signal(signal.SIGSTOP)
     return lambda: worker.send_signal(signal.SIGCONT)
 
@@ -252,6 +252,8 @@ LOCKS = {
     "HOUSEKEEPER_DISTRIBUTED_EXECUTION_LOCK_TTL": "2",
     "HOUSEKEEPER_LEADER_LEASE": "2",
 }
+PATIENT = {"LEASE_TIME": "600"}
+"""A silent worker becomes a lost one after its lease: not while a test looks."""
 IDLE = {"HOUSEKEEPER_UNLOCK_INTERVAL": "1h", "HOUSEKEEPER_RECOVERY_TASKS": "0"}
 """Neither moves due tasks nor notices that their index was changed."""
 FAULTS = {
@@ -262,7 +264,7 @@ FAULTS = {
     "FirmqThrottledTooLong": Fault("throttled in normal, the oldest for", throttled),
     "FirmqNoWorkerForQueue": Fault("No worker takes from low", no_worker_for_queue),
     "FirmqPartMissing": Fault("No worker is alive", no_worker),
-    "FirmqWorkerSilent": Fault("is silent", silent_worker),
+    "FirmqWorkerSilent": Fault("is silent", silent_worker, PATIENT),
     "FirmqWorkersLost": Fault("lost in the last 10 minutes", lost_worker),
     "FirmqDueTasksNotMoved": Fault("Due tasks are", late_tasks, IDLE),
     "FirmqScheduleMissed": Fault("Schedule tick missed", missed_schedule, {"HOUSEKEEPER_SCHEDULES_GRACE": "5s"}),
