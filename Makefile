@@ -44,7 +44,8 @@ LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/inte
   tests/integration/stores/test_command_bounds.py tests/integration/worker/test_faults.py \
   tests/integration/housekeeping/test_chaos.py tests/integration/worker/test_random_dependencies.py \
   tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \
-  tests/integration/worker/test_liveness.py
+  tests/integration/worker/test_liveness.py \
+  $(foreach kind,browser failpoints quarantine,$(wildcard tests/features/*/test_$(kind).py))
 
 # What depends most on the version of Python: `make test-all` runs it on the supported version farthest from that of .venv.
 ON_EACH_PYTHON := tests/unit tests/acceptance/test_package.py tests/integration/django
@@ -88,10 +89,12 @@ PARTITIONS ?= 1
 chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1 PARTITIONS=3
 	$(PY) -m tests.labs.$(if $(filter 1,$(PARTITIONS)),faults,partitions --partitions $(PARTITIONS)) --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
 
+OF_PARTITIONS := $(wildcard tests/features/*/test_partitions.py)
 # The other tests of parts and scripts run on one node, where a key outside the slot of the system's prefix fails.
 test-cluster: $(VENV)/.dev ## run the tests of partitions on a Redis Cluster, and the other integration tests on one node
-	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/integration/partitions $(ARGS)
-	TEST_ONE_SLOT=1 $(PYTEST) tests/integration --ignore=tests/integration/partitions $(ARGS)
+	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/integration/partitions $(OF_PARTITIONS) $(ARGS)
+	TEST_ONE_SLOT=1 $(PYTEST) tests/integration tests/features --ignore=tests/integration/partitions \
+	  $(addprefix --ignore=,$(OF_PARTITIONS) $(wildcard tests/features/*/test_failpoints.py)) $(ARGS)
 
 # ROUNDS is the number of measurements of each kind.
 ROUNDS ?= 5

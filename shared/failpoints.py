@@ -16,6 +16,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from firmq.shared.registry import FEATURES
+
 log = logging.getLogger(__name__)
 
 VARIABLE = "FIRMQ_STOP_POINT"
@@ -39,7 +41,6 @@ POINTS = {
     "housekeeper.locked": "a job has its lock and has done nothing",
     "housekeeper.unlocking": "a job is done and holds its lock",
     "housekeeper.between-batches": "a job did some of its work",
-    "housekeeper.bulk-step": "a step of a bulk action is done, and the next one is not",
     "unlock.between-batches": "some of the due tasks of a queue are moved",
     "history.stored": "ended tasks are committed to the history, and still wait for it in Redis",
     "leader.elected": "an instance is elected leader and has not published it",
@@ -52,6 +53,7 @@ POINTS = {
     "gateway.requeued": "a dead letter was requeued, and the response has not been sent",
     "gateway.cancelled": "a task was cancelled, and the response has not been sent",
 }
+"""Those of the core; the points of a feature begin with its name."""
 
 
 def _nothing(name: str) -> None:
@@ -67,7 +69,7 @@ class Trap:
         if not match:
             raise ValueError(f"must be name:passing:how:flag, such as executor.begin:1:kill:/tmp/flag, got {order!r}")
         self.name, self.left, self.how, self.flag = match[1], int(match[2]), match[3], match[4]
-        if self.name not in POINTS:
+        if self.name not in POINTS and self.name.split(".")[0] not in FEATURES:
             raise ValueError(f"names an unknown failpoint {self.name!r}")
         self.lock = threading.Lock()
 

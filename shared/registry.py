@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-FEATURES = ("bulk",)
+FEATURES: tuple[str, ...] = ("bulk",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -427,7 +427,7 @@ class BulkActions:
             what, handled = self._step(action, most, fencing_token, cause, "", *chain.from_iterable(data.items()))
             if what == b"stop":
                 self.redis.srem(self.keys.OPEN_BULKS, action.id)
-        failpoint("housekeeper.bulk-step")
+        failpoint("bulk.step")
         return int(handled), what == b"work"
 
     def _step(

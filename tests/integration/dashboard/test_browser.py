@@ -22,12 +22,11 @@ from werkzeug.security import generate_password_hash
 from firmq.shared.domain.lock import FencingToken
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StepRefused
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.locks import lock_acquire
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from firmq.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import bury
+from tests.support.features import rows
 from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
 
@@ -446,21 +445,18 @@ _CLIPPED = """[...document.querySelectorAll(".scroll")].filter(box => box.scroll
 
 
 def _one_of_each(site: Site) -> list[str]:
-    """A schedule, a bulk action, a batch and a task of a family; their pages."""
+    """A schedule, a batch, a task of a family and what features have; their pages."""
     wait_until(lambda: '"noop"' in _text(f"{site.gateway}/types"), "the types are known")
     nightly = {"cron": "0 3 * * *", "type": "noop", "data": None}
     httpx.put(f"{site.gateway}/schedules/nightly", json=nightly, timeout=60).raise_for_status()
-    bulk = BulkActions(site.system.scripts, site.system.dead_letters)
-    action = bulk.begin(
-        Plan(verb=Verb.DELETE, selection=Selection(wanted=Filter(state=TaskState.FAILED))), what="all", by="eve", rate=1
-    )
+    more = [make(site.system) for make in rows("PAGES_OF_SYSTEM")]
     family = [
         {"type": "noop", "data": None, "item": "first"},
         {"type": "noop", "data": None, "depends_on": [{"item": "first"}]},
     ]
     answer = httpx.post(f"{site.gateway}/tasks/batch", json={"name": "import", "tasks": family}, timeout=60).json()
     pages = [f"/batches/{answer['batch_id']}", f"/tasks/{answer['items'][1]['task_id']}"]
-    return ["/batches", "/schedules/nightly", "/schedules/nightly/edit", f"/bulk/{action}", *pages]
+    return ["/batches", "/schedules/nightly", "/schedules/nightly/edit", *more, *pages]
 
 
 LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
@@ -473,30 +469,12 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
     site.system.queues.pause("low", "lunch")
     site.system.start_worker(WORKER_EXECUTORS="2")
     group = site.open("/dead-letters").locator("a.count").first.get_attribute("href")
-    paths = [
-        "/",
-        "/tasks",
-        "/dead-letters",
-        "/types",
-        "/types/noop",
-        "/analytics",
-        "/breakdown?status=failed",
-        "/queues",
-        "/limits",
-        "/workers",
-        "/schedules",
-        "/locks",
-        "/audit",
-        "/audit?who=somebody",
-        "/timeline",
-        "/tasks?status=pending",
-        "/tasks?deleted=yes",
-        "/bulk",
-        "/tasks/new",
-        "/tasks/new?type=firmq.http",
-        f"/tasks/new?from={dead}",
-        "/schedules/+new?type=process",
-    ]
+    plain = (
+        "/ /tasks /dead-letters /types /types/noop /analytics /breakdown?status=failed /queues /limits "
+        "/workers /schedules /locks /audit /audit?who=somebody /timeline /tasks?status=pending "
+        "/tasks?deleted=yes /tasks/new /tasks/new?type=firmq.http /schedules/+new?type=process"
+    )
+    paths = [*plain.split(), *rows("PAGES"), f"/tasks/new?from={dead}"]
     paths += [*_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"]
     for scheme, width in LOOKS:
         context: BrowserContext = site.chromium.new_context(
@@ -537,33 +515,6 @@ def _look(page: Page, name: str) -> None:
     assert page.evaluate(_CLIPPED) == [], name
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(path=f"{folder}/{name}.png", full_page=True)
-
-
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
-def test_tasks_of_a_filter_are_cancelled_after_a_review_and_restored(site: Site, scheme: Any, width: int) -> None:
-    ids = [site.system.submit("noop", queue="low", tags=("import",)) for _ in range(25)]
-    site.system.queues.pause("low", "lunch")
-    site.system.start_housekeeper()
-    page = site.open("/", color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
-    _look(page, f"overview-{scheme}-{width}")
-    page.goto("/tasks?status=pending&tag=import")
-    page.get_by_text("Act on all tasks of this filter").click()
-    _look(page, f"menu-{scheme}-{width}")
-    page.get_by_role("button", name="Cancel…").click()
-    page.get_by_role("heading", name="Cancel 25 tasks?").wait_for()
-    _look(page, f"review-{scheme}-{width}")
-    page.get_by_label("Tasks per second").fill("1000")
-    page.get_by_role("button", name="Cancel 25").click()
-    page.get_by_text("finished").wait_for()
-    assert {site.system.records.state(each) for each in ids} == {TaskState.CANCELLED}
-    page.reload()
-    _look(page, f"action-{scheme}-{width}")
-    page.get_by_role("button", name="Undo: restore 25 tasks").click()
-    page.get_by_text("Restoring").wait_for()
-    wait_until(lambda: {site.system.records.state(each) for each in ids} == {TaskState.PENDING}, "all are restored")
-    page.goto("/audit?what=bulk")
-    _look(page, f"audit-{scheme}-{width}")
-    page.context.close()
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)

@@ -73,8 +73,6 @@ def test_a_task_that_waits_for_a_person_is_named_so_and_found(browser: Browser, 
     assert waits not in browser.text("/tasks?search=signal:legal")
     assert "waiting for approval</span>" in browser.text(f"/tasks/{waits}")
     assert browser.get("/tasks?search=signal:a/b").status_code == 400
-    page = browser.post("/bulk/review", scope="filter", status="waiting", verb="cancel").text
-    assert "Cancel 1 task?" in page
 
 
 def detail(*outcomes: str, attempt: int = 0, **summary: Any) -> TaskDetail:

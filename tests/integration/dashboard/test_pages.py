@@ -20,12 +20,13 @@ from firmq.shared.stores.locks import lock_acquire
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.features import rows
 from tests.support.harness import System
 from tests.support.keys import keys
 
 PAGES = (
     "/", "/tasks", "/batches", "/dead-letters", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit",
-    "/bulk", "/timeline",
+    "/timeline", *rows("PAGES"),
 )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def test_an_address_of_a_page_that_nothing_is_on_is_a_page(browser: Browser, pat
     [
         "/tasks/nope",
         "/nowhere",
-        "/bulk/nope",
+        *rows("MISSING_PAGES"),
         "/tasks/a%00b",
         "/tasks/" + "x" * 5000,
         "/batches/nope?after=" + "9" * 400,
@@ -173,7 +174,7 @@ def test_copies_of_hidden_fields_are_not_shown(browser: Browser, system: System)
     for each in (task, dead):
         system.redis.xadd(keys.output(each), {"attempt": 1, "chunk": json.dumps(copied)})
     paths = [f"/tasks/{each}{page}" for each in (task, dead) for page in ("", "/data.json")]
-    paths += ["/", "/tasks", "/breakdown", "/breakdown?field=body", "/breakdown.csv?field=body", "/bulk"]
+    paths += ["/", "/tasks", "/breakdown", "/breakdown?field=body", "/breakdown.csv?field=body", *rows("PAGES")]
     paths += [f"/suggestions?search=data.{word}" for word in ("", "body:", "result_base64:", "user:")]
     for path in paths:
         page = browser.text(path)
@@ -416,4 +417,4 @@ def test_the_navigation_has_six_sections_with_their_pages(browser: Browser) -> N
     every = {path for path, _ in sections}
     for path in sorted(every):
         every |= set(re.findall(r'<a href="(/[a-z-]*)"', browser.text(path)))
-    assert {"/analytics", "/batches", "/schedules", "/bulk", "/queues", "/locks"} <= every
+    assert {"/analytics", "/batches", "/schedules", "/queues", "/locks", *rows("PAGES")} <= every

@@ -1,12 +1,9 @@
-"""The search of the list of tasks: one box, whose words also reach breakdowns and bulk actions."""
+"""The search of the list of tasks: one box, whose words also reach breakdowns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from firmq.shared.domain.task import TaskState
-from firmq.shared.features.bulk.store import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
 
@@ -37,26 +34,9 @@ def test_a_word_that_cannot_be_read_is_named(browser: Browser) -> None:
     assert browser.get("/tasks?search=" + "x" * 501).status_code == 400
 
 
-def test_a_bulk_action_takes_what_the_search_finds(browser: Browser, system: System) -> None:
-    bury(system, ["declined"] * 2, data='{"customer": 42}')
-    bury(system, ["declined"], data='{"customer": 43}')
-    wanted: dict[str, Any] = {"scope": "filter", "search": "data.customer:42", "status": "failed"}
-    page = browser.post("/bulk/review", verb="retry", **wanted).text
-    assert "Retry 2 dead letters?" in page
-    assert 'name="search" value="data.customer:42"' in page
-    browser.post("/bulk", verb="retry", rate="100", **wanted)
-    actions = BulkActions(system.scripts, system.dead_letters)
-    [action] = actions.all()[0]
-    assert (action.total, action.what) == (2, "status=failed data.customer:42")
-    while actions.step(action, 100)[1]:
-        pass
-    assert system.records.counts()[TaskState.PENDING] == 2
-
-
 def test_hidden_fields_are_not_searched(open_browser: Callable[..., Browser], system: System) -> None:
     bury(system, ["declined"], data='{"card": {"number": "4111"}}')
     hidden = open_browser(dashboard_redact="number")
-    assert hidden.get("/tasks?search=data.card.number:4111").status_code == 400
-    answer = hidden.post("/bulk/review", verb="retry", scope="filter", search="data.card.number:4111")
+    answer = hidden.get("/tasks?search=data.card.number:4111")
     assert answer.status_code == 400
     assert "are hidden" in answer.text

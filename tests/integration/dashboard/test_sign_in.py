@@ -16,8 +16,8 @@ from firmq.dashboard.auth.login_throttle import LoginThrottle
 from firmq.dashboard.auth.security import safe_target
 from firmq.dashboard.auth.users import Users
 from firmq.shared.errors import SettingsError
-from firmq.shared.features.bulk.store import BulkActions
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.features import rows
 from tests.support.harness import System, wait_until
 
 HASH = generate_password_hash("correct horse", "pbkdf2:sha256:1000")
@@ -213,9 +213,6 @@ ROLES = [
     ("/types/noop/resume", "operator"),
     ("/limits/set", "operator"),
     ("/limits/type:x/remove", "operator"),
-    ("/bulk/review", "operator"),
-    ("/bulk", "operator"),
-    ("/bulk/x/pause", "operator"),
     ("/workers/x/drain", "operator"),
     ("/schedules/x/pause", "operator"),
     ("/schedules/x/resume", "operator"),
@@ -226,6 +223,7 @@ ROLES = [
     ("/schedules/x/delete", "admin"),
     ("/locks/x/unlock", "admin"),
     ("/locks/step-down", "admin"),
+    *rows("ROLES"),
 ]
 RANK = {"viewer": 1, "operator": 2, "admin": 3}
 
@@ -237,34 +235,6 @@ def test_each_role_has_its_permissions_only(guarded: Browser, system: System, na
     for path, needed in ROLES:
         answer = guarded.post(path.format(dead), scope="all", verb="retry", rate="1", data="null")
         assert (answer.status_code == 403) == (RANK[role] < RANK[needed]), (path, answer.status)
-
-
-def test_bulk_deletion_is_for_admins(guarded: Browser, system: System) -> None:
-    bury(system, ["no"])
-    _sign_in(guarded, "otto")
-    assert guarded.post("/bulk", scope="all", verb="delete", rate="1").status_code == 403
-    assert "Delete all" not in guarded.text("/dead-letters")
-
-
-def test_going_on_with_a_bulk_deletion_is_for_admins_and_stopping_it_is_not(guarded: Browser, system: System) -> None:
-    bury(system, ["no"])
-    _sign_in(guarded, "anna")
-    guarded.post("/bulk", scope="all", verb="delete", rate="1")
-    bulks = BulkActions(system.scripts, system.dead_letters)
-    [action] = bulks.unfinished()
-    for name, change, status, state in (
-        ("otto", "pause", 302, "paused"),
-        ("otto", "resume", 403, "paused"),
-        ("anna", "resume", 302, "running"),
-        ("otto", "abort", 302, "aborted"),
-    ):
-        _sign_in(guarded, name)
-        shown = f"/bulk/{action.id}/{change}" in guarded.text(f"/bulk/{action.id}")
-        assert shown == (status == 302)
-        assert guarded.post(f"/bulk/{action.id}/{change}", follow=False).status_code == status
-        found = bulks.get(action.id)
-        assert found is not None
-        assert found.state == state
 
 
 def test_a_viewer_is_shown_no_buttons(guarded: Browser, system: System) -> None:

@@ -18,6 +18,7 @@ from firmq.shared.domain.task import TaskState
 from firmq.shared.redis.client import text
 from tests.integration.dashboard.conftest import Browser
 from tests.integration.dashboard.crowd import FAILURE_GROUPS, crowd
+from tests.support.features import rows
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 
@@ -26,7 +27,7 @@ FEW, MANY = (10_000, 1_000_000) if LONG else (2_000, 20_000)
 MOST = 100.0
 """Milliseconds in which every page must be made, with nothing remembered from the page before."""
 ROUNDS = 9
-_PLAIN = ("/", "/tasks", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit", "/bulk", "/dead-letters")
+_PLAIN = ("/", "/tasks", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit", "/dead-letters")
 _FILTERS = (
     "status=completed",
     "status=pending&queue=low",
@@ -41,7 +42,9 @@ _FILTERS = (
 
 def _paths(browser: Browser, system: System) -> dict[str, str]:
     """Every page by what it is; ids differ from one store to the next."""
-    found = {path: path for path in _PLAIN} | {f"/tasks?{each}": f"/tasks?{each}" for each in _FILTERS}
+    found = {path: path for path in (*_PLAIN, *rows("PAGES"))} | {
+        f"/tasks?{each}": f"/tasks?{each}" for each in _FILTERS
+    }
     group = re.search(r"/dead-letters/\w+", browser.text("/dead-letters"))
     assert group
     found["a cause"] = group[0]
@@ -77,9 +80,9 @@ def _measured(browser: Browser, system: System) -> dict[str, Cost]:
     asks: dict[str, Callable[[], object]] = {what: lambda p=path: browser.text(p) for what, path in paths.items()}  # type: ignore[misc]
     cause = paths["a cause"].rpartition("/")[2]
     token = browser.token()
-    for scope in ("group", "all"):
-        form = {"csrf": token, "verb": "retry", "scope": scope, "cause": cause}
-        asks[f"review of {scope}"] = lambda form=form: browser.client.post("/bulk/review", data=form)  # type: ignore[misc]
+    for what, path, about in rows("REVIEWS"):
+        form = {"csrf": token, "cause": cause, **about}
+        asks[what] = lambda path=path, form=form: browser.client.post(path, data=form)  # type: ignore[misc]
     # Page after page and all again, so that whatever else the machine does now falls on all of them alike.
     rounds = [{what: _once(browser, system, ask) for what, ask in asks.items()} for _ in range(ROUNDS)]
     return {what: Cost(*(min(each) for each in zip(*(one[what] for one in rounds), strict=True))) for what in asks}

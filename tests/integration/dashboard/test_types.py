@@ -15,15 +15,12 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskState
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.history.database import Database
 from firmq.shared.history.feeding import Feeder
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import of_type
-from firmq.shared.stores.tasks import Filter
 from firmq.shared.stores.unarchived import Unarchived
-from firmq.worker.features.bulk.job import FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 
@@ -168,18 +165,3 @@ def test_an_unknown_type_has_a_page(browser: Browser) -> None:
     page = browser.text("/types/unheard-of")
     assert "No worker has registered this type." in page
     assert "Pause…" not in page
-
-
-def test_retried_tasks_of_a_paused_type_say_so(system: System, browser: Browser) -> None:
-    bury(system, ["no"] * 3)
-    bulks = BulkActions(system.scripts, system.dead_letters)
-    plan = Plan(verb=Verb.RETRY, selection=Selection(wanted=Filter(state=TaskState.FAILED)))
-    action_id = bulks.begin(plan, what="all", by="eve", rate=1000)
-    system.queues.pauses.pause(of_type("fail"), "x")
-    action = bulks.get(action_id)
-    assert action
-    bulks.step(action, 200)
-    assert system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3] == []
-    FollowUp(bulks).step()
-    assert "3 not ended: see <a" in browser.text(f"/bulk/{action_id}")
-    assert "paused" in browser.text("/")

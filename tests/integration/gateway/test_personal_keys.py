@@ -21,6 +21,7 @@ from firmq.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
+from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.receiver import SECRET as WEBHOOK_SECRET
 
@@ -177,8 +178,8 @@ def test_a_personal_key_sees_no_field_that_the_dashboard_hides(make_gateway: Mak
             asked = gateway.http.get(path, query_string={"type": "process", **hidden}, headers=ann)
             problem(asked, 403, "scope-missing")
             assert gateway.http.get(path, query_string={"type": "process", **hidden}, headers=shop).status_code == 200
-        chosen = {"action": "cancel", "filter": {"type": "process", **hidden}}
-        problem(gateway.http.post("/bulk-actions/preview", json=chosen, headers=ann), 403, "scope-missing")
+        for preview in rows("PREVIEWS"):
+            problem(preview(gateway.http, {"type": "process", **hidden}, headers=ann), 403, "scope-missing")
     assert gateway.http.get("/tasks", query_string={"data": "city:Bonn"}, headers=ann).status_code == 200
     for path in ("/breakdown", "/breakdown.csv"):
         asked = gateway.http.get(path, query_string={"type": "process", "field": "customer.iban"}, headers=ann)

@@ -1,4 +1,4 @@
-"""The search over HTTP: the same words in lists, dead letters, breakdowns and bulk actions."""
+"""The search over HTTP: the same words in lists, dead letters, breakdowns and previews."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from tests.integration.dashboard.conftest import bury
+from tests.support.features import rows
 from tests.support.harness import System
 
 
@@ -50,7 +51,7 @@ def test_lists_take_fields_and_words(
 
 
 @pytest.mark.parametrize(("fields", "search"), WORDS)
-def test_breakdowns_and_bulk_actions_take_them_too(
+def test_breakdowns_and_previews_take_them_too(
     http: FlaskClient, tasks: tuple[str, str], fields: dict[str, str], search: str
 ) -> None:
     plain = {name: float(value) if name == "newer_than" else value for name, value in fields.items()}
@@ -58,8 +59,9 @@ def test_breakdowns_and_bulk_actions_take_them_too(
         found = http.get("/breakdown", query_string={"field": "customer", **query}).get_json()
         assert found["fields"][0]["values"] == [{"value": "42", "tasks": 1}]
         assert http.get("/breakdown.csv", query_string={"field": "customer", **query}).data.count(b"\n") == 2
-        answer = http.post("/bulk-actions/preview", json={"action": "retry", "filter": body}).get_json()
-        assert (answer["count"], [each["task_id"] for each in answer["sample"]]) == (1, [tasks[0]])
+        for preview in rows("PREVIEWS"):
+            answer = preview(http, body, dead=True).get_json()
+            assert (answer["count"], [each["task_id"] for each in answer["sample"]]) == (1, [tasks[0]])
 
 
 @pytest.mark.parametrize(
@@ -81,12 +83,6 @@ def test_an_error_names_the_parameter_and_the_word(
         assert answer.status_code == 422, answer.text
         assert f'"{name}"' in answer.text
         assert words in answer.text
-
-
-def test_a_bulk_action_with_a_bad_search_is_refused(http: FlaskClient) -> None:
-    for wanted in ({"search": "colour:red"}, {"data": "x"}, {"search": ""}, {"type": ""}, {"newer_than": -1}):
-        answer = http.post("/bulk-actions", json={"action": "cancel", "filter": wanted})
-        assert answer.status_code == 422, answer.text
 
 
 def test_dead_letters_have_one_state(http: FlaskClient) -> None:

@@ -1,8 +1,7 @@
-"""What was cancelled or deleted is restored: one task, those of a bulk action, those of a filter."""
+"""What was cancelled or deleted is restored: it is as it was."""
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -13,17 +12,13 @@ from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock
 from firmq.shared.domain.task import BatchPlace, Parent, TaskState, Unique
-from firmq.shared.features.bulk.store import BulkActions
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.locks import NoLocks
-from firmq.worker.features.bulk.job import Bulk
 from firmq.worker.housekeeping.jobs.ttl import Ttl
 from tests.integration.dashboard.conftest import bury
-from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys
-from tests.support.store import Store
 
 S = TaskState
 
@@ -34,15 +29,9 @@ def http(system: System) -> FlaskClient:
 
 
 def _held() -> Any:
-    held = NoLocks().acquire(Lock(name="bulk", at_most=timedelta(seconds=30)))
+    held = NoLocks().acquire(Lock(name="ttl", at_most=timedelta(seconds=30)))
     assert held
     return held
-
-
-def _carry_out(system: System) -> None:
-    job = Bulk(BulkActions(system.scripts, system.dead_letters))
-    while job.run(_held()).more:
-        pass
 
 
 def _post(http: FlaskClient, path: str, status: int = 202, **body: Any) -> dict[str, Any]:
@@ -119,47 +108,3 @@ def test_deleted_tasks_are_removed_after_a_time(system: System, http: FlaskClien
     DeadLetters(system.scripts, system.records, kept=timedelta()).purge(other)
     assert not system.redis.exists(keys.DELETED, keys.deleted(other))
     _post(http, f"/tasks/{other}/restore", 404)
-
-
-@pytest.mark.parametrize("action", ["cancel", "delete"])
-def test_a_bulk_action_is_undone_and_others_stay(system: System, http: FlaskClient, action: str) -> None:
-    ids = [system.submit("noop") for _ in range(250)] if action == "cancel" else bury(system, ["no"] * 250)
-    other = system.submit("noop", queue="low")
-    status = "pending" if action == "cancel" else "failed"
-    started = _post(http, "/bulk-actions", action=action, filter={"status": status, "queue": "normal"}, rate=5000)
-    path = f"/bulk-actions/{started['action_id']}"
-    assert "abort it first" in _post(http, f"{path}/undo", 409)["detail"]
-    _carry_out(system)
-    system.queues.cancel(other, "by someone else")
-    assert _post(http, f"{path}/undo")["total"] == 250
-    _carry_out(system)
-    assert {system.records.state(each) for each in ids} == {S(status)}
-    assert system.records.state(other) is S.CANCELLED
-
-
-@pytest.mark.parametrize("stopped", [False, True], ids=["before its worker knows", "after its worker stopped it"])
-def test_the_undo_of_a_cancel_includes_tasks_that_still_run(system: System, http: FlaskClient, stopped: bool) -> None:
-    store = Store(system.redis, FakeClock(), system.scripts, system.queues, system.records)
-    task, ended = (system.submit("noop", tags=("x",)) for _ in range(2))
-    store.claim(2)
-    started = _post(http, "/bulk-actions", action="cancel", filter={"tag": "x", "status": "running"})
-    path = f"/bulk-actions/{started['action_id']}"
-    _carry_out(system)
-    store.report(ended, "cancelled")
-    assert _post(http, f"{path}/undo")["total"] == 2
-    _carry_out(system)
-    assert store.extend(task) == 0, "it is not to be cancelled any more"
-    assert store.report(task, "cancelled" if stopped else "completed") == 1
-    assert system.records.state(task) is (S.PENDING if stopped else S.COMPLETED)
-    assert system.records.state(ended) is S.PENDING
-
-
-def test_tasks_of_a_filter_are_restored(system: System, http: FlaskClient) -> None:
-    ids = [system.submit("noop", tags=("x",)) for _ in range(3)]
-    for each in ids:
-        system.queues.cancel(each, "no")
-    assert _post(http, "/bulk-actions", action="restore", filter={"tag": "x"})["total"] == 3
-    _carry_out(system)
-    assert {system.records.state(each) for each in ids} == {S.PENDING}
-    assert "only be restored" in _post(http, "/bulk-actions", 422, action="delete", filter={"deleted": True})["detail"]
-    assert json.dumps(_post(http, "/bulk-actions/preview", 200, action="restore", filter={"deleted": True}))

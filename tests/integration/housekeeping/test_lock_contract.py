@@ -553,11 +553,16 @@ def test_a_restart_releases_the_locks_of_its_earlier_process_and_of_dead_ones_of
     redis_client: Redis,
 ) -> None:
     scripts, host = Scripts(redis_client), socket.gethostname()
-    owners = {"unlock": "hk-1", "timeout": f"{host}-4194305", "ttl": f"{host}-{os.getpid()}", "bulk": "other-4194305"}
+    owners = {
+        "unlock": "hk-1",
+        "timeout": f"{host}-4194305",
+        "ttl": f"{host}-{os.getpid()}",
+        "metrics": "other-4194305",
+    }
     for name, owner in {**owners, LEADER: "hk-1"}.items():
         assert RedisLocks(scripts, owner).acquire(Lock(name=name, at_most=LIFE))
     assert LockAdmin(scripts).release_of_dead("hk-1") == ["timeout", "unlock"]
-    assert {each.name for each in LockAdmin(scripts).of_housekeeping() if each.locked} == {"ttl", "bulk", LEADER}
+    assert {each.name for each in LockAdmin(scripts).of_housekeeping() if each.locked} == {"ttl", "metrics", LEADER}
     assert RedisLocks(scripts, "hk-1").acquire(LOCK)
 
 

@@ -20,6 +20,7 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.locks import RedisLocks
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.shared.stores.tasks import Records
+from tests.support.features import rows
 from tests.support.harness import WEIGHTS, wait_until
 from tests.support.keys import keys
 
@@ -70,7 +71,7 @@ def test_all_locks_are_listed_and_one_that_does_not_exist_is_404(http: FlaskClie
     assert [item["name"] for item in listed["items"]] == sorted(
         [
             *("unlock", "timeout", "recovery", "ttl", "max_elements"),
-            *("metrics", "schedules", "bulk", "history", "payloads", "rq_scheduler"),
+            *("metrics", "schedules", "history", "payloads", "rq_scheduler", *rows("JOBS")),
         ]
     )
     assert not any(item["locked"] for item in listed["items"])

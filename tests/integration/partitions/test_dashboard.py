@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Any
 
@@ -39,10 +38,6 @@ def test_a_page_about_what_one_partition_has_is_that_of_it(routed: Routed, pages
         task = routed.submit_to(number)
         assert shown(pages, f"/tasks/{task}") == (200, str(number))
         assert shown(pages, "/tasks") == (200, str(number)), "the lists that are one click away are of the same one"
-        body = {"action": "cancel", "filter": {"type": "process", "partition": number}}
-        action = routed.post("/bulk-actions", body).json["action_id"]
-        pages.get("/partitions/0")
-        assert shown(pages, f"/bulk/{action}") == (200, str(number))
 
 
 def test_the_browser_chooses_the_partition_of_other_pages(routed: Routed, pages: Client) -> None:
@@ -54,25 +49,6 @@ def test_the_browser_chooses_the_partition_of_other_pages(routed: Routed, pages:
     for unknown in ("7", "all", "-1"):
         assert shown(pages, f"/partitions/{unknown}")[0] == 404
     assert shown(pages, "/limits") == (200, "1")
-
-
-def form(page: str) -> dict[str, str]:
-    return dict(re.findall(r'<input type="hidden" name="(csrf|partition)" value="([^"]+)"', page))
-
-
-def test_a_bulk_action_begins_in_the_partition_of_its_review(routed: Routed, pages: Client) -> None:
-    for number in range(3):
-        routed.submit_to(number)
-    pages.get("/partitions/1")
-    asked = {"verb": "cancel", "scope": "filter", "type": "process"}
-    review = form(pages.post("/bulk/review", data={**asked, **form(pages.get("/queues").text)}).text)
-    begun: Any = None
-    for chosen, status in ((2, 400), (1, 302)):
-        pages.get(f"/partitions/{chosen}")
-        begun = pages.post("/bulk", data={**asked, **review, "rate": 50})
-        assert (begun.status_code, "another partition has been chosen" in begun.text) == (status, status == 400)
-    [action] = routed.get("/bulk-actions")["items"]
-    assert (begun.headers["Location"].endswith(action["action_id"]), action["total"]) == (True, 1)
 
 
 @pytest.mark.parametrize("to", ["//evil.example", "/\\evil.example", "https://evil.example", ""])

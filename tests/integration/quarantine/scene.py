@@ -24,14 +24,12 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.schedule import Missed, Overlap, Schedule
 from firmq.shared.domain.task import BatchPlace, NewTask, Parent, TaskState, Unique, Webhook, new_task_id
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import connect, keys_of, text
 from firmq.shared.redis.keys import Keys, KeySpace, of_features, with_prefix
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.idempotency import Idempotency, Request
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.locks import lock_acquire
@@ -44,6 +42,7 @@ from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report
 from firmq.worker.housekeeping.main import build
 from tests.support.attempt_ends import ENDS
+from tests.support.features import rows
 from tests.support.queue_names import claimed_queues
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
@@ -141,9 +140,8 @@ class Scene:
         ScheduleStore(scripts).put(schedule)
         Audit(redis).record("somebody", "paused", "queue low", "a reason")
         Queues(scripts, WEIGHTS).pause("low", "a reason")
-        bulks = BulkActions(scripts, DeadLetters(scripts, Records(scripts, list(WEIGHTS))))
-        plan = Plan(verb=Verb.RETRY, selection=Selection(ids=(self.names["failed"],)))
-        self.names["action_id"] = bulks.begin(plan, what="one", by="b", rate=1000)
+        for begin in rows("SCENE"):
+            self.names |= begin(scripts, Records(scripts, list(WEIGHTS)), self.names["failed"])
         self.names["key_id"] = "key-1"
         redis.hset(self.keys.api_key("key-1"), mapping={"used": 1, "tokens": 1, "at": 1})
         redis.rpush(self.keys.control(WORKER), "cancel nothing")

@@ -1,6 +1,4 @@
-"""What nobody can read does not vanish from the lists of schedules, workers and bulk actions: it is shown, with what a
-person can do.
-"""
+"""What nobody can read does not vanish from the lists of schedules and workers: it is shown, with what to do."""
 
 from __future__ import annotations
 
@@ -10,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from firmq.shared.features.bulk.keys import BulkKeys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import put
 from tests.support.keys import keys
-
-BULK = BulkKeys.beside(keys)
 
 NUMBERS = (b"nan", b"1e400", b"-7", b"9" * 18, b"9" * 400, b"9" * 5000)
 GARBAGE = (b"", b"\xff", b"{", b"[1]", b"null", *NUMBERS, b"[" * 100_000)
@@ -135,25 +130,3 @@ def test_a_worker_that_says_anything_of_itself_is_shown(spoilt: Scene) -> None:
             spoilt.put_back()
             spoilt.redis.set(keys.worker(WORKER), json.dumps({**record, member: value}))
             worker_is_shown(spoilt)
-
-
-@pytest.mark.parametrize("field", ["verb", "what", "by", "rate", "state", "total", "done", "begun_at", "ended_at"])
-def test_a_bulk_action_with_a_damaged_field_is_shown(spoilt: Scene, field: str) -> None:
-    action = spoilt.names["action_id"]
-    for garbage in GARBAGE:
-        spoilt.put_back()
-        spoilt.redis.hset(BULK.bulk(action), field, garbage)
-        assert action in page(spoilt, "/bulk"), garbage
-        page(spoilt, "/dead-letters")
-    if field in ("verb", "rate", "total", "begun_at"):
-        assert "start a new action" in page(spoilt, "/bulk")
-
-
-@pytest.mark.parametrize("kind", [*WRONG, "gone"])
-def test_a_bulk_action_without_its_record_is_shown(spoilt: Scene, kind: str) -> None:
-    key = BULK.bulk(spoilt.names["action_id"])
-    spoilt.redis.delete(key)
-    if kind != "gone":
-        put(spoilt.redis, key, kind)
-    spoilt.dashboard.test_client().get("/bulk")  # a key of another type is set aside by the first who asks
-    assert "start a new action" in page(spoilt, "/bulk")

@@ -16,7 +16,6 @@ from redis import Redis
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState, Unique
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import text
 from firmq.shared.redis.quarantine import single
 from firmq.shared.stores.limits import Limits
@@ -26,6 +25,7 @@ from tests.integration.quarantine.scene import make as key_of
 from tests.integration.quarantine.test_keys import KINDS, NOT_OURS_TO_MEND, put, wrong_types
 from tests.integration.quarantine.test_records import FIELDS, GARBAGE, damage
 from tests.integration.quarantine.test_values import TEXTS, spoil
+from tests.support.features import rows
 from tests.support.harness import System, free_port, running_system, scrape, wait_until
 from tests.support.keys import keys
 
@@ -71,8 +71,8 @@ def furnish(system: System) -> None:
     """Something of what there are many of, so that it can be broken too."""
     Limits(system.scripts).put("key:scarce", Limit(concurrency=2))
     ScheduleStore(system.scripts).put(Schedule(name="often", type="noop", queue="low", interval=1))
-    plan = Plan(verb=Verb.RETRY, selection=Selection(ids=("nobody",)))
-    BulkActions(system.scripts, system.dead_letters).begin(plan, what="one", by="b", rate=1)
+    for begin in rows("SCENE"):
+        begin(system.scripts, system.records, "nobody")
 
 
 def honest(system: System, number: int) -> str:

@@ -38,64 +38,14 @@ GARBAGE: Mapping[str, bytes | None] = {
     "ages": b'{"outcome": "failed", "started_at": 1e15, "ended_at": 1.1e15, "retry_delay": 8.6e13, '
     b'"spans": [{"name": "x", "after_us": 8e19, "us": -8e19}]}',
 }
-FIELDS = (
-    *("state", "status", "data", "origin", "description", "created_at", "enqueued_at", "started_at", "ended_at"),
-    *(
-        "timeout",
-        "time_limit",
-        "meta",
-        "worker_name",
-        "attempt",
-        "failures",
-        "crashes",
-        "losses",
-        "suspicions",
-        "token",
-        "begun",
-        "due_at",
-    ),
-    *(
-        "expires_at",
-        "tags",
-        "retry",
-        "error",
-        "progress",
-        "cancel",
-        "unique",
-        "unique_until",
-        "unique_client",
-        "attempt:1",
-        "relations",
-    ),
-    *(
-        "children",
-        "child:1",
-        "parents",
-        "on_parent_failure",
-        "open_parents",
-        "spawned",
-        "batch",
-        "batch_index",
-        "after_batch",
-        "limit_key",
-    ),
-    *(
-        "fair_key",
-        "score",
-        "wait_queue",
-        "webhook",
-        "delivered_end",
-        "deliveries",
-        "delivery_of",
-        "receiver",
-        "sent_back",
-        "refused",
-        "refusal",
-        "submitted_by",
-        "bulk",
-        "unknown field",
-    ),
-)
+KNOWN = """
+state status data origin description created_at enqueued_at started_at ended_at timeout time_limit meta
+worker_name attempt failures crashes losses suspicions token begun due_at expires_at tags retry error progress
+cancel unique unique_until unique_client attempt:1 relations children child:1 parents on_parent_failure
+open_parents spawned batch batch_index after_batch limit_key fair_key score wait_queue webhook delivered_end
+deliveries delivery_of receiver sent_back refused refusal submitted_by bulk
+"""
+FIELDS = (*KNOWN.split(), "unknown field")
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
 a action after also and beside by cancelled delivered delivery each end ever every fields for hash holds host

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 
-from firmq.shared.features.bulk.keys import BulkKeys
 from tests.integration.quarantine.scene import WORKER, Scene
 from tests.integration.quarantine.test_keys import endure
+from tests.support.features import rows
 from tests.support.keys import keys
-
-BULK = BulkKeys.beside(keys)
 
 LISTS = ("/tasks", "/dlq/failed-tasks", "/schedules", "/queues", "/types", "/limits", "/batches", "/workers")
 ADMIN = ("/admin/locks",)
@@ -69,7 +68,6 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
     "strange names of schedules": lambda scene: scene.redis.zadd(keys.SCHEDULES, dict.fromkeys(STRANGERS, 0)),
     "strange schedules that are due": lambda scene: strangers(scene, keys.SCHEDULES_DUE),
     "strange ids of batches": lambda scene: strangers(scene, keys.BATCHES),
-    "strange bulk actions": lambda scene: strangers(scene, BULK.BULKS),
     "a count of many digits": count,
     "a fence of many digits": lambda scene: scene.redis.hset(keys.LOCK_FENCES, "metrics", MANY),
     "a lock taken at many digits": lambda scene: scene.redis.hset(keys.lock("recovery"), "acquired_at", MANY),
@@ -90,6 +88,7 @@ PLANTS: Mapping[str, Callable[[Scene], object]] = {
     "a limit of too much": lambda scene: scene.redis.hset(
         keys.LIMITS, "key:scarce", f'{{"concurrency": 1.5, "count": {"9" * 400}, "per": 1e-320, "at": NaN}}'
     ),
+    **{what: partial(strangers, key=key) for what, key in rows("STRANGERS")},
 }
 
 

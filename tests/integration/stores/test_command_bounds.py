@@ -27,24 +27,19 @@ from firmq.shared.domain.task import (
     Webhook,
     new_task_id,
 )
-from firmq.shared.features.bulk.keys import BulkKeys
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.linker import scripts, with_quarantine
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
-from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
 from firmq.shared.stores.task_types import types_publish
-from firmq.shared.stores.tasks import Filter
 from firmq.shared.stores.unarchived import EndedTask, Unarchived
 from firmq.shared.stores.workers import announce
 from firmq.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from tests.support.attempt_ends import ENDS
+from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, Store
-
-BULK = BulkKeys.beside(keys)
 
 Worst = Callable[[Store], tuple[Any, ...]]
 """Prepares the worst that a script can meet, and returns its arguments."""
@@ -343,40 +338,6 @@ def ended_tasks_with_many_tags(store: Store) -> tuple[Any, ...]:
         store.queues.cancel(each, "enough")
         store.redis.hset(keys.rq_job(each), "tags", json.dumps(["t"] * 500))
     return ("cancelled", 0, "", 200, "", "")
-
-
-def _begun(store: Store, verb: Verb, selection: Selection, to: str = "") -> str:
-    actions = BulkActions(store.scripts, DeadLetters(store.scripts, store.records))
-    return actions.begin(Plan(verb=verb, selection=selection, to=to), what="all", by="a test", rate=1000)
-
-
-@worst("bulk_step", 4500)
-def tasks_cancelled_with_all_they_can_have(store: Store) -> tuple[Any, ...]:
-    heavy(store, 150)
-    return (_begun(store, Verb.CANCEL, Selection()), 100, 500, "", "", "", "", 0)
-
-
-@worst("bulk_step", 1200)
-def tasks_that_do_not_match(store: Store) -> tuple[Any, ...]:
-    store.submit(600)
-    return (_begun(store, Verb.CANCEL, Selection(wanted=Filter(tag="none"))), 100, 500, "", "", "", "", 0)
-
-
-@worst("bulk_step", 1200)
-def many_empty_indexes(store: Store) -> tuple[Any, ...]:
-    action = _begun(store, Verb.CANCEL, Selection())
-    wanted = json.loads(store.redis.hget(BULK.bulk(action), "wanted") or b"")
-    wanted["sources"] = [keys.pending(f"queue-{n}") for n in range(5000)]
-    store.redis.hset(BULK.bulk(action), "wanted", json.dumps(wanted))
-    return (action, 100, 500, "", "", "", "", 0)
-
-
-@worst("bulk_count", 1200)
-def tasks_that_are_counted(store: Store) -> tuple[Any, ...]:
-    store.submit(1200)
-    actions = BulkActions(store.scripts, DeadLetters(store.scripts, store.records))
-    plan = Plan(verb=Verb.CANCEL, selection=Selection(wanted=Filter(tag="none")))
-    return (json.dumps(actions._wanted(plan, actions._sources(plan), store.scripts.now_us())), 1, "", "", 1000)
 
 
 @worst("waiting", 4500)
@@ -706,8 +667,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "batch_prune": (1, 1, 100, "", ""),
     "alerts_write": ("", "", json.dumps({"alerts": dict.fromkeys(map(str, range(200)), "{}"), "messages": {"m": ""}})),
     "batch_work": ("b", "cancel", "enough"),
-    "bulk_change": ("a", "paused", ""),
-    "bulk_follow": ("a", "0", 100),
     "failure_groups": ("", 0, 100),
     "change": ("id", "high", "+1000000", "[]", 1000, "5"),
     "discard": ("id", "high", "normal"),
@@ -744,6 +703,7 @@ FEW: dict[str, tuple[Any, ...]] = {
     "submit_one": (0, *TASK[:-1]),
     "workers_lost": (1, 100, '["normal"]', "w", 1),
     "submit_one_once": ("digest", "print", 1000, 0, *TASK[:-1]),
+    **dict(rows("FEW")),
 }
 
 
@@ -885,6 +845,10 @@ def a_job_of_rq_with_many_executions(store: Store) -> tuple[Any, ...]:
     store.scripts.call("rq_adopt", *arguments)
     store.redis.zadd(keys.rq_executions("job-0"), {f"e{at}": at for at in range(500)})
     return (arguments[5], "failed", "", new_task_id(), RQ_JOB_TYPE, arguments[3])
+
+
+for _name, _most, _prepare in rows("WORST"):
+    worst(_name, _most)(_prepare)
 
 
 def test_every_script_compiles_with_care_too(store: Store) -> None:

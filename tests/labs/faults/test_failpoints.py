@@ -23,7 +23,6 @@ from redis import Redis
 from firmq.shared import failpoints
 from firmq.shared.domain.task import Outcome, TaskState
 from firmq.shared.failpoints import POINTS
-from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import Answer, call
@@ -46,10 +45,7 @@ ENVIRONMENT = {
     "HOUSEKEEPER_TTL_INTERVAL": "0.2",
 }
 OF_WORKERS = [name for name in POINTS if name.startswith(("worker.", "executor."))]
-OF_BULK_ACTIONS = ["housekeeper.bulk-step"]
-OF_HOUSEKEEPERS = [
-    name for name in POINTS if name.startswith(("housekeeper.", "unlock.", "leader.")) and name not in OF_BULK_ACTIONS
-]
+OF_HOUSEKEEPERS = [name for name in POINTS if name.startswith(("housekeeper.", "unlock.", "leader."))]
 OF_GATEWAYS = [name for name in POINTS if name.startswith("gateway.")]
 
 
@@ -285,44 +281,18 @@ def test_a_task_whose_gateway_dies_while_it_cancels_it_is_cancelled(place: Place
     assert task_id not in place.ledger.by_task()
 
 
-# --- bulk actions --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("point", OF_BULK_ACTIONS)
-def test_a_bulk_action_whose_housekeeper_is_killed_processes_each_task_once(place: Place, point: str) -> None:
-    trap = place.trap(point)
-    ids = place.submit(5, "give-up")
-    for each in ids:
-        place.system.ended(each)
-    os.kill(place.housekeeper.pid, signal.SIGSTOP)
-    try:
-        victim = place.system.start_housekeeper(**trap)
-        actions = BulkActions(place.system.scripts, place.system.dead_letters)
-        plan = Plan(verb=Verb.RETRY, selection=Selection(ids=tuple(ids)))
-        begun = actions.begin(plan, what="a test", by="test", rate=2)
-        wait_until(lambda: reached(trap), f"the point is reached\n{place.system.logs()[-2000:]}", 60)
-    finally:
-        os.kill(place.housekeeper.pid, signal.SIGCONT)
-    wait_until(lambda: (found := actions.get(begun)) and not found.open, "another housekeeper continues", 90)
-    wait_until(lambda: all(len(place.system.ended(each).attempts) == 2 for each in ids), "all were sent back", 60)
-    found = actions.get(begun)
-    assert found
-    assert (found.done, found.passed) == (5, 0)
-    victim.kill()
-    victim.wait(60)
-
-
 # --- the points themselves -----------------------------------------------------------------------------------------
 
 
 def test_the_points_in_the_code_are_those_on_the_list() -> None:
-    in_code = [
-        name
-        for part in ("gateway", "worker", "dashboard", "shared")
-        for path in (ROOT / part).rglob("*.py")
-        for name in re.findall(r'failpoint\("([^"]+)"\)', path.read_text())
-    ]
-    assert sorted(set(in_code)) == sorted(POINTS)
+    in_code: dict[str, set[str]] = {}
+    for part in ("gateway", "worker", "dashboard", "shared"):
+        for path in (ROOT / part).rglob("*.py"):
+            _, _, of_feature = path.relative_to(ROOT / part).as_posix().partition("features/")
+            names = re.findall(r'failpoint\("([^"]+)"\)', path.read_text())
+            in_code.setdefault(of_feature.partition("/")[0], set()).update(names)
+    assert in_code.pop("") == set(POINTS)
+    assert all(name.startswith(f"{feature}.") for feature, names in in_code.items() for name in names)
 
 
 def test_an_unused_failpoint_costs_nothing() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
+from firmq.dashboard.auth.users import Users
+from firmq.dashboard.partitions import PartitionedDashboard
 from firmq.gateway.app import create_router
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import partition_of_id
@@ -16,6 +19,7 @@ from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
 from tests.integration.partitions.conftest import Routed
+from tests.integration.partitions.test_dashboard import shown
 
 
 def cancel(number: int) -> dict[str, Any]:
@@ -128,3 +132,35 @@ def test_an_unknown_action_is_not_found(routed: Routed) -> None:
         assert routed.http.get(f"/bulk-actions/{said}").status_code == 404
         for change in ("pause", "resume", "abort", "undo"):
             assert routed.post(f"/bulk-actions/{said}/{change}").status_code == 404
+
+
+@pytest.fixture
+def pages(routed: Routed) -> Client:
+    return Client(PartitionedDashboard(routed.settings, Users([])))
+
+
+def test_the_page_of_an_action_is_that_of_its_partition(routed: Routed, pages: Client) -> None:
+    for number in (2, 0, 1):
+        routed.submit_to(number)
+        action = routed.post("/bulk-actions", cancel(number)).json["action_id"]
+        pages.get("/partitions/0")
+        assert shown(pages, f"/bulk/{action}") == (200, str(number))
+
+
+def form(page: str) -> dict[str, str]:
+    return dict(re.findall(r'<input type="hidden" name="(csrf|partition)" value="([^"]+)"', page))
+
+
+def test_a_bulk_action_begins_in_the_partition_of_its_review(routed: Routed, pages: Client) -> None:
+    for number in range(3):
+        routed.submit_to(number)
+    pages.get("/partitions/1")
+    asked = {"verb": "cancel", "scope": "filter", "type": "process"}
+    review = form(pages.post("/bulk/review", data={**asked, **form(pages.get("/queues").text)}).text)
+    begun: Any = None
+    for chosen, status in ((2, 400), (1, 302)):
+        pages.get(f"/partitions/{chosen}")
+        begun = pages.post("/bulk", data={**asked, **review, "rate": 50})
+        assert (begun.status_code, "another partition has been chosen" in begun.text) == (status, status == 400)
+    [action] = routed.get("/bulk-actions")["items"]
+    assert (begun.headers["Location"].endswith(action["action_id"]), action["total"]) == (True, 1)

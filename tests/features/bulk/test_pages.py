@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,9 +17,12 @@ from firmq.shared.features.bulk.store import BulkActions, Plan, Selection, Verb
 from firmq.shared.redis.client import text
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.locks import HeldLock, NoLocks
+from firmq.shared.stores.pauses import of_type
 from firmq.shared.stores.tasks import Filter
-from firmq.worker.features.bulk.job import Bulk
+from firmq.worker.features.bulk.job import Bulk, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.integration.dashboard.test_operators_view import suspend
+from tests.integration.dashboard.test_sign_in import USERS, _sign_in
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -282,3 +286,57 @@ def test_a_pause_at_the_last_step_reopens_no_finished_action(system: System, mon
     found = bulks.get(action_id)
     assert found
     assert [each.id for each in bulks.unfinished()] == ([action_id] if found.open else [])
+
+
+@pytest.fixture
+def guarded(open_browser: Callable[..., Browser]) -> Browser:
+    return open_browser(dashboard_users=USERS)
+
+
+def test_bulk_deletion_is_for_admins(guarded: Browser, system: System) -> None:
+    bury(system, ["no"])
+    _sign_in(guarded, "otto")
+    assert guarded.post("/bulk", scope="all", verb="delete", rate="1").status_code == 403
+    assert "Delete all" not in guarded.text("/dead-letters")
+
+
+def test_going_on_with_a_bulk_deletion_is_for_admins_and_stopping_it_is_not(guarded: Browser, system: System) -> None:
+    bury(system, ["no"])
+    _sign_in(guarded, "anna")
+    guarded.post("/bulk", scope="all", verb="delete", rate="1")
+    bulks = BulkActions(system.scripts, system.dead_letters)
+    [action] = bulks.unfinished()
+    for name, change, status, state in (
+        ("otto", "pause", 302, "paused"),
+        ("otto", "resume", 403, "paused"),
+        ("anna", "resume", 302, "running"),
+        ("otto", "abort", 302, "aborted"),
+    ):
+        _sign_in(guarded, name)
+        shown = f"/bulk/{action.id}/{change}" in guarded.text(f"/bulk/{action.id}")
+        assert shown == (status == 302)
+        assert guarded.post(f"/bulk/{action.id}/{change}", follow=False).status_code == status
+        found = bulks.get(action.id)
+        assert found is not None
+        assert found.state == state
+
+
+def test_retried_tasks_of_a_paused_type_say_so(system: System, browser: Browser) -> None:
+    bury(system, ["no"] * 3)
+    bulks = _bulks(system)
+    action_id = bulks.begin(Plan(verb=Verb.RETRY, selection=DEAD), what="all", by="eve", rate=1000)
+    system.queues.pauses.pause(of_type("fail"), "x")
+    action = bulks.get(action_id)
+    assert action
+    bulks.step(action, 200)
+    assert system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3] == []
+    FollowUp(bulks).step()
+    assert "3 not ended: see <a" in browser.text(f"/bulk/{action_id}")
+    assert "paused" in browser.text("/")
+
+
+def test_tasks_that_wait_for_a_person_are_told(browser: Browser, system: System) -> None:
+    suspend(system, "signal approval")
+    suspend(system, "sleep pause")
+    page = browser.post("/bulk/review", scope="filter", status="waiting", verb="cancel").text
+    assert "Cancel 1 task?" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +21,10 @@ from firmq.shared.stores.locks import NoLocks
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import bury
+from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys
+from tests.support.store import Store
 
 BULK = BulkKeys.beside(keys)
 
@@ -269,3 +272,47 @@ def test_dead_letters_are_retried_with_changed_data(system: System, http: FlaskC
     assert http.get("/bulk-actions").json == {"items": [], "unreadable": []}
     assert _post(http, "/bulk-actions", **body, patch={"amount": 4})["what"].endswith('changed by {"amount": 4}')
     assert _states(system, ids) == [S.FAILED] * 3
+
+
+@pytest.mark.parametrize("action", ["cancel", "delete"])
+def test_a_bulk_action_is_undone_and_others_stay(system: System, http: FlaskClient, action: str) -> None:
+    ids = [system.submit("noop") for _ in range(250)] if action == "cancel" else bury(system, ["no"] * 250)
+    other = system.submit("noop", queue="low")
+    status = "pending" if action == "cancel" else "failed"
+    started = _post(http, "/bulk-actions", action=action, filter={"status": status, "queue": "normal"}, rate=5000)
+    path = f"/bulk-actions/{started['action_id']}"
+    assert "abort it first" in _post(http, f"{path}/undo", 409)["detail"]
+    _carry_out(system)
+    system.queues.cancel(other, "by someone else")
+    assert _post(http, f"{path}/undo")["total"] == 250
+    _carry_out(system)
+    assert {system.records.state(each) for each in ids} == {S(status)}
+    assert system.records.state(other) is S.CANCELLED
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["before its worker knows", "after its worker stopped it"])
+def test_the_undo_of_a_cancel_includes_tasks_that_still_run(system: System, http: FlaskClient, stopped: bool) -> None:
+    store = Store(system.redis, FakeClock(), system.scripts, system.queues, system.records)
+    task, ended = (system.submit("noop", tags=("x",)) for _ in range(2))
+    store.claim(2)
+    started = _post(http, "/bulk-actions", action="cancel", filter={"tag": "x", "status": "running"})
+    path = f"/bulk-actions/{started['action_id']}"
+    _carry_out(system)
+    store.report(ended, "cancelled")
+    assert _post(http, f"{path}/undo")["total"] == 2
+    _carry_out(system)
+    assert store.extend(task) == 0, "it is not to be cancelled any more"
+    assert store.report(task, "cancelled" if stopped else "completed") == 1
+    assert system.records.state(task) is (S.PENDING if stopped else S.COMPLETED)
+    assert system.records.state(ended) is S.PENDING
+
+
+def test_tasks_of_a_filter_are_restored(system: System, http: FlaskClient) -> None:
+    ids = [system.submit("noop", tags=("x",)) for _ in range(3)]
+    for each in ids:
+        system.queues.cancel(each, "no")
+    assert _post(http, "/bulk-actions", action="restore", filter={"tag": "x"})["total"] == 3
+    _carry_out(system)
+    assert {system.records.state(each) for each in ids} == {S.PENDING}
+    assert "only be restored" in _post(http, "/bulk-actions", 422, action="delete", filter={"deleted": True})["detail"]
+    assert json.dumps(_post(http, "/bulk-actions/preview", 200, action="restore", filter={"deleted": True}))

@@ -1,0 +1,1 @@
+"""Bulk actions: their pages, endpoints, job and scripts."""
