@@ -5,8 +5,10 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import boto3
+import pytest
 from moto.server import ThreadedMotoServer
 
 BUCKET = "payloads"
@@ -38,3 +40,16 @@ def object_server() -> Iterator[dict[str, str]]:
         yield variables
     finally:
         server.stop()
+
+
+@contextmanager
+def payload_store_url(kind: str, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty store: a folder whose name has a space, or a folder of a bucket."""
+    if kind == "folder":
+        (tmp_path / "pay loads").mkdir()
+        yield f"file://{tmp_path}/pay%20loads"
+        return
+    with object_server() as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield f"s3://{BUCKET}/of/shop"

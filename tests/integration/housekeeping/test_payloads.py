@@ -25,7 +25,7 @@ from firmq.worker.housekeeping.jobs import payloads as job
 from tests.support.harness import System, wait_until
 from tests.support.history import empty_history
 from tests.support.keys import keys
-from tests.support.payload_stores import BUCKET, object_server
+from tests.support.payload_stores import payload_store_url
 from tests.support.store import Store, store_on
 
 DAY = 86_400.0
@@ -33,15 +33,9 @@ HELD = FreeLock("payloads")
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "folder":
-        (tmp_path / "payloads").mkdir()
-        yield f"file://{tmp_path}/payloads"
-        return
-    with object_server() as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        yield f"s3://{BUCKET}"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with payload_store_url(request.param, tmp_path) as address:
+        yield address
 
 
 class Pass:

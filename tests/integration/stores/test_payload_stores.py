@@ -12,19 +12,13 @@ import pytest
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.errors import CorruptRecord, PayloadUnavailable
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from tests.support.payload_stores import BUCKET, object_server
+from tests.support.payload_stores import BUCKET, object_server, payload_store_url
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "folder":
-        (tmp_path / "pay loads").mkdir()
-        yield f"file://{tmp_path}/pay%20loads"
-        return
-    with object_server() as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        yield f"s3://{BUCKET}/of/shop"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with payload_store_url(request.param, tmp_path) as address:
+        yield address
 
 
 @pytest.fixture

@@ -14,7 +14,11 @@ from firmq import AsyncQueue, Queue
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.support.blocking import Blocking
+from tests.support.keys import keys
 from tests.support.least_privilege import SUBMITTER, url_of_user
+from tests.support.relay import SpanForwarder
+
+NOWHERE = "redis://127.0.0.1:1/0"
 
 TYPES = (
     TaskType(name="process", schema={}),
@@ -75,3 +79,15 @@ def make_queue(
 def queue(make_queue: MakeQueue) -> Any:
     """A queue with the default settings."""
     return make_queue()
+
+
+@pytest.fixture
+def relay(submitter_url: str) -> Iterator[SpanForwarder]:
+    """The way to Redis, which may lose answers."""
+    way = SpanForwarder(submitter_url)
+    yield way
+    way.stop()
+
+
+def stored(redis: Redis) -> int:
+    return int(redis.zcard(keys.TASKS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,22 +12,9 @@ from redis import Redis
 from firmq import Accepted, Problem, new_task
 from firmq.shared.redis.client import text
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from tests.integration.submission.conftest import TYPES, MakeQueue
+from tests.integration.submission.conftest import NOWHERE, TYPES, MakeQueue, stored
 from tests.support.keys import keys
 from tests.support.relay import SpanForwarder
-
-NOWHERE = "redis://127.0.0.1:1/0"
-
-
-@pytest.fixture
-def relay(submitter_url: str) -> Iterator[SpanForwarder]:
-    way = SpanForwarder(submitter_url)
-    yield way
-    way.stop()
-
-
-def stored(redis: Redis) -> int:
-    return int(redis.zcard(keys.TASKS))
 
 
 def test_tasks_are_stored_in_their_order(queue: Any, redis_client: Redis) -> None:

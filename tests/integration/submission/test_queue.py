@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,25 +22,10 @@ from firmq.shared.redis.keys import with_prefix
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.worker.handlers import default_client
-from tests.integration.submission.conftest import TYPES, MakeQueue
+from tests.integration.submission.conftest import NOWHERE, TYPES, MakeQueue, stored
 from tests.support.figures import judge_since
 from tests.support.harness import running_system, wait_until
-from tests.support.keys import keys
 from tests.support.relay import SpanForwarder
-
-NOWHERE = "redis://127.0.0.1:1/0"
-
-
-@pytest.fixture
-def relay(submitter_url: str) -> Iterator[SpanForwarder]:
-    """The way to Redis, which may lose answers."""
-    way = SpanForwarder(submitter_url)
-    yield way
-    way.stop()
-
-
-def stored(redis: Redis) -> int:
-    return int(redis.zcard(keys.TASKS))
 
 
 def test_a_lost_answer_makes_no_second_task(make_queue: MakeQueue, relay: SpanForwarder, redis_client: Redis) -> None:

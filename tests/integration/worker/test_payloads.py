@@ -14,7 +14,7 @@ from firmq.shared.domain.task import NewTask, Parent, TaskDetail, TaskState, Web
 from firmq.shared.stores.payloads import Payloads, open_payload_store
 from firmq.shared.stores.tasks import Records
 from tests.support.harness import System, running_system, wait_until
-from tests.support.payload_stores import BUCKET, object_server
+from tests.support.payload_stores import payload_store_url
 from tests.support.receiver import SECRET, receiving
 
 MODULES = "tests.support.handlers,tests.support.handlers_payloads"
@@ -41,15 +41,9 @@ class Work:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "folder":
-        (tmp_path / "payloads").mkdir()
-        yield f"file://{tmp_path}/payloads"
-        return
-    with object_server() as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        yield f"s3://{BUCKET}"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with payload_store_url(request.param, tmp_path) as address:
+        yield address
 
 
 @pytest.fixture
