@@ -36,7 +36,7 @@ def findings(texts: Mapping[str, str]) -> list[str]:
         for name, text in texts.items():
             Path(folder, f"{name}.lua").write_text(text)
         command = ["luacheck", "--config", str(CONFIG), "--formatter", "plain", "--codes", folder]
-        output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False).stdout
     return [
         f"{name}, line {line}: {what}\n  {texts[name].splitlines()[int(line) - 1].strip()}"
         for name, line, what in _FINDING.findall(output)

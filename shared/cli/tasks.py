@@ -45,6 +45,19 @@ def add_commands(commands: Any) -> None:
     )
     waits.set_defaults(run=wait)
 
+    _add_list(commands)
+    _add_changes(commands)
+    batches = commands.add_parser("batch", help="submit a file of tasks as a batch, one JSON object per line")
+    batches.add_argument("file", type=str, help="path of the file; - reads standard input")
+    batches.add_argument("--name")
+    batches.add_argument("--max-running", type=int)
+    batches.add_argument("--stop-on-error", type=int, metavar="FAILURES")
+    batches.add_argument("--idempotency-key", help="makes resending the file store nothing twice")
+    batches.add_argument("--watch", action="store_true", help="follow the batch until all its tasks have ended")
+    batches.set_defaults(run=batch)
+
+
+def _add_list(commands: Any) -> None:
     lists = commands.add_parser("list", help="list tasks, newest first")
     lists.add_argument("--status", choices=[each.value for each in TaskState])
     lists.add_argument("--type", dest="task_type")
@@ -59,6 +72,8 @@ def add_commands(commands: Any) -> None:
     lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
     lists.set_defaults(run=list_tasks)
 
+
+def _add_changes(commands: Any) -> None:
     updates = commands.add_parser("update", help="change a task that waits")
     updates.add_argument("id", metavar="ID")
     updates.add_argument("--queue")
@@ -80,15 +95,6 @@ def add_commands(commands: Any) -> None:
     cancels.add_argument("ids", nargs="+", metavar="ID")
     cancels.add_argument("--reason", default="cancelled on the command line")
     cancels.set_defaults(run=cancel)
-
-    batches = commands.add_parser("batch", help="submit a file of tasks as a batch, one JSON object per line")
-    batches.add_argument("file", type=str, help="path of the file; - reads standard input")
-    batches.add_argument("--name")
-    batches.add_argument("--max-running", type=int)
-    batches.add_argument("--stop-on-error", type=int, metavar="FAILURES")
-    batches.add_argument("--idempotency-key", help="makes resending the file store nothing twice")
-    batches.add_argument("--watch", action="store_true", help="follow the batch until all its tasks have ended")
-    batches.set_defaults(run=batch)
 
 
 def _add_submit(commands: Any) -> None:

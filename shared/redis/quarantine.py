@@ -21,80 +21,31 @@ if TYPE_CHECKING:
 @cache
 def single(keys: Keys) -> Mapping[str, str]:
     """Returns the keys that exist once, with their types. The schema version is never repaired."""
+    sets = (keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR)
+    hashes = (
+        *(keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.FAILURE_GROUP_OF, keys.HISTORY, keys.PAUSED),
+        *(keys.QUEUE_CREATORS, keys.PERSONAL_KEYS, keys.RECOVERY_CURSOR, keys.TYPES_OF, keys.TYPE_VERSIONS),
+        *(keys.RQ_ADOPTED, keys.LOCK_FENCES, keys.ALERTS, keys.ALERT_MESSAGES, keys.REAPER),
+    )
+    sorted_sets = (
+        *(keys.TASKS, keys.BLOCKED, keys.AWAITING, keys.DEFERRED_WORK, keys.LEASES, keys.DEADLINES, keys.LIMITS_DUE),
+        *(keys.FAILURE_GROUPS, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.QUEUES, keys.DELETED),
+        *(keys.UNARCHIVED, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.LOST_LOCKS, keys.PRESENCE),
+        *(keys.SCHEDULES, keys.SCHEDULES_DUE, keys.SCHEDULES_MISSED, keys.SCHEDULES_FOLLOWED, keys.SCHEDULES_FAILING),
+        *(keys.QUARANTINE, keys.REASSIGNED, keys.TYPE_SETS, keys.ALERT_LOG, keys.DEPLOYS, keys.DEPLOYS_SEEN),
+        *(keys.ended(state) for state in TaskState if state.ended),
+    )
+    strings = (
+        *(keys.DASHBOARD_SECRET, keys.SUBMISSION_CHECK, keys.PAYLOAD_STORE, keys.PARTITION, keys.WORKERS_STARTED),
+        keys.RQ_SUSPENDED,
+    )
     return {
-        **dict.fromkeys(
-            (*(keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR),),
-            "set",
-        ),
-        **dict.fromkeys(
-            (
-                keys.UNIQUE,
-                keys.LIMITS,
-                keys.LIMITS_DECLARED,
-                keys.FAILURE_GROUP_OF,
-                keys.HISTORY,
-                keys.PAUSED,
-                keys.QUEUE_CREATORS,
-                keys.PERSONAL_KEYS,
-                keys.RECOVERY_CURSOR,
-                keys.TYPES_OF,
-                keys.TYPE_VERSIONS,
-                keys.RQ_ADOPTED,
-            ),
-            "hash",
-        ),
-        **dict.fromkeys(
-            (
-                keys.TASKS,
-                keys.BLOCKED,
-                keys.AWAITING,
-                keys.DEFERRED_WORK,
-                keys.LEASES,
-                keys.DEADLINES,
-                keys.LIMITS_DUE,
-                keys.FAILURE_GROUPS,
-                keys.BATCHES,
-                keys.QUEUES,
-                keys.DELETED,
-                keys.UNARCHIVED,
-            ),
-            "zset",
-        ),
-        **dict.fromkeys(
-            (keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS),
-            "zset",
-        ),
-        **dict.fromkeys(
-            (
-                keys.SCHEDULES,
-                keys.SCHEDULES_DUE,
-                keys.SCHEDULES_MISSED,
-                keys.SCHEDULES_FOLLOWED,
-                keys.SCHEDULES_FAILING,
-                keys.LOST_LOCKS,
-                keys.PRESENCE,
-                keys.QUARANTINE,
-                keys.REASSIGNED,
-                keys.TYPE_SETS,
-                keys.ALERT_LOG,
-                keys.DEPLOYS,
-                keys.DEPLOYS_SEEN,
-            ),
-            "zset",
-        ),
-        **{keys.ended(state): "zset" for state in TaskState if state.ended},
+        **dict.fromkeys(sets, "set"),
+        **dict.fromkeys(hashes, "hash"),
+        **dict.fromkeys(sorted_sets, "zset"),
+        **dict.fromkeys(strings, "string"),
         keys.WAKEUP: "list",
-        keys.LOCK_FENCES: "hash",
-        keys.ALERTS: "hash",
-        keys.ALERT_MESSAGES: "hash",
-        keys.REAPER: "hash",
         keys.AUDIT: "stream",
-        keys.DASHBOARD_SECRET: "string",
-        keys.SUBMISSION_CHECK: "string",
-        keys.PAYLOAD_STORE: "string",
-        keys.PARTITION: "string",
-        keys.WORKERS_STARTED: "string",
-        keys.RQ_SUSPENDED: "string",
         **{key: kind for each in of_features(keys) for key, kind in each.types().items()},
     }
 

@@ -56,23 +56,7 @@ class ExecutorProcess:
             os.set_blocking(self.events, False)
             mark = secrets.token_hex(16)
             ends = ExecutorEnds(tasks_read, self._start_tokens_read, events_write)
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",  # a module of the project named like one of the standard library must not hide it
-                    "-m",
-                    "firmq.worker.executors.child",
-                    kind,
-                    worker,
-                    str(os.getpid()),
-                    ends.as_argument(),
-                    str(self._file_limit()),
-                ],
-                env={**os.environ, process_tree.MARK: mark},
-                stdin=subprocess.DEVNULL,
-                pass_fds=(ends.tasks, ends.start_tokens, ends.events),
-                start_new_session=True,
-            )
+            self.process = _start(kind, worker, ends, mark, self._file_limit())
             opened.pop_all()
         os.close(tasks_read)
         os.close(events_write)
@@ -307,6 +291,21 @@ def _frames(tasks: Sequence[ClaimedTask]) -> Iterator[Sequence[ClaimedTask]]:
             size, start = 0, at
         size += own
     yield tasks[start:]
+
+
+def _start(kind: str, worker: str, ends: ExecutorEnds, mark: str, most_files: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-P",  # a module of the project named like one of the standard library must not hide it
+            *("-m", "firmq.worker.executors.child", kind, worker, str(os.getpid()), ends.as_argument()),
+            str(most_files),
+        ],
+        env={**os.environ, process_tree.MARK: mark},
+        stdin=subprocess.DEVNULL,
+        pass_fds=(ends.tasks, ends.start_tokens, ends.events),
+        start_new_session=True,
+    )
 
 
 def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple[int, int]:

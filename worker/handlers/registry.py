@@ -182,44 +182,52 @@ def task(
     if not isinstance(name, str):
         raise HandlerError(f'@task needs the name of a task type, such as @task("send-invoice"), got {name!r}')
     limits = {"concurrency": concurrency, "rate": rate, "burst": burst}
-    overrides = {
+    policy = {
         "max_retries": max_retries,
         "initial_delay": initial_delay,
         "multiplier": multiplier,
         "max_delay": max_delay,
         "jitter": jitter,
     }
-
+    others = {"threads": threads, "pin_version": pin_version, "queue": queue, "preview": preview}
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    others = {"timeout": seconds, "threads": threads, "pin_version": pin_version, "queue": queue, "preview": preview}
-    for argument, value in {**overrides, **others}.items():
+    fields = _checked(name, seconds, policy, limits, others, retry, give_up_on)
+
+    def register(function: Callable[P, R]) -> TaskFunction[P, R]:
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        handler = _handler(name, function, **fields)
+        registry.add(handler)
+        return TaskFunction(name, handler.write, function)
+
+    return register
+
+
+def _checked(
+    name: str,
+    seconds: float | None,
+    policy: Mapping[str, float | None],
+    limits: Mapping[str, Any],
+    others: Mapping[str, Any],
+    retry: Rule | Mapping[type[BaseException], Rule],
+    give_up_on: Iterable[type[BaseException]],
+) -> dict[str, Any]:
+    """Returns the fields of a handler that the decorator was given. Raises HandlerError for one that cannot be used."""
+    for argument, value in {**policy, "timeout": seconds, **others}.items():
         _check(name, argument, value)
     try:
         gives_up = errors.classes_of(give_up_on)
     except ValueError as error:
         raise HandlerError(f"@task({name!r}): {error}") from None
     changes, rules = _rules(name, retry)
-
-    def register(function: Callable[P, R]) -> TaskFunction[P, R]:
-        if isinstance(function, staticmethod):
-            function = function.__func__
-        handler = _handler(
-            name,
-            function,
-            timeout=None if seconds is None else timedelta(seconds=seconds),
-            retry={**changes, **{field: value for field, value in overrides.items() if value is not None}},
-            rules=rules,
-            give_up_on=gives_up,
-            limit=_limit(name, limits) if any(each is not None for each in limits.values()) else None,
-            threads=threads,
-            queue=queue,
-            preview=preview,
-            pin_version=pin_version,
-        )
-        registry.add(handler)
-        return TaskFunction(name, handler.write, function)
-
-    return register
+    return {
+        "timeout": None if seconds is None else timedelta(seconds=seconds),
+        "retry": {**changes, **{field: value for field, value in policy.items() if value is not None}},
+        "rules": rules,
+        "give_up_on": gives_up,
+        "limit": _limit(name, limits) if any(each is not None for each in limits.values()) else None,
+        **others,
+    }
 
 
 BUILT_IN = ("firmq.worker.handlers.webhook",)

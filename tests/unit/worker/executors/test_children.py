@@ -11,6 +11,11 @@ CODE = """
 import multiprocessing, os, subprocess, sys, time
 from multiprocessing import shared_memory
 from firmq.worker.executors.children import Children
+from firmq.worker.executors.process_tree import name_of
+
+def named(pid):
+    while name_of(pid) != "sleep":  # the kernel names a process a moment after the program has begun
+        time.sleep(0.01)
 
 stays = subprocess.Popen(["sleep", "600"])
 children = Children()
@@ -24,11 +29,12 @@ if os.fork() == 0:  # a daemon: its parent ends at once, and it has a session of
         time.sleep(602)
     os._exit(0)
 daemon = int(os.read(reader, 20))
+named(direct.pid)
 ended = children.end_new()
 assert children.missed, "an object stands for the direct one"
 assert sorted(ended)[-1] == "sleep" and len(ended) >= 2, ended
 assert children.end_new() == []
-subprocess.Popen(["sleep", "603"])
+named(subprocess.Popen(["sleep", "603"]).pid)
 children.missed = False
 assert children.end_new() == ["sleep"] and not children.missed, "no object stands for it"
 kept = multiprocessing.Process(target=time.sleep, args=(604,))

@@ -163,10 +163,12 @@ def test_a_program_that_was_there_before_the_worker_stays_with_what_it_starts(tm
         "other = subprocess.Popen(['sh', '-c', 'read line; sleep 60 & echo $!; wait'], stdin=subprocess.PIPE,\n"
         "    stdout=subprocess.PIPE, text=True)\n"
         "from firmq.worker.executors.children import Children\n"
+        "from firmq.worker.executors.process_tree import name_of\n"
         "children = Children()\n"
         "other.stdin.write('go\\n'); other.stdin.flush()\n"
         "later = int(other.stdout.readline())\n"
         "mine = subprocess.Popen(['sleep', '61'])\n"
+        "while name_of(mine.pid) != 'sleep': pass\n"
         "assert children.end_new() == ['sleep']\n"
         "import os; os.kill(later, 0); other.kill(); os.kill(later, 9)\n"
     )
