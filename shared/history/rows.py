@@ -160,7 +160,7 @@ def _line(error: Mapping[str, Any]) -> str:
 
 
 def _cause(task_type: str, error: Mapping[str, Any]) -> str:
-    """Returns the failure fingerprint, as `fingerprint_of` in `_prelude.lua` makes it."""
+    """Returns the failure fingerprint, as `fingerprint_of` in `_failure_groups.lua` makes it."""
     words = [error.get(name) for name in ("type", "place", "pattern")]
     text = "\n".join([task_type, *(word if isinstance(word, str) else "" for word in words)])
     digest = hashlib.sha1(text.encode("utf-8", "surrogateescape"), usedforsecurity=False)

@@ -1,8 +1,9 @@
 """Puts each Lua script together from the files that it names, and from the map of keys.
 
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
-scripts into functions of their arguments, so that they are part of the same atomic step. After a line `-- @later` come
-the definitions that only the text behind it needs: a script that has returned before does not make them.
+scripts into functions of their arguments, so that they are part of the same atomic step. A line `-- @insert A` stands
+for the text of a file: so a long script has its parts by subject. After a line `-- @later` come the definitions that
+only the text behind it needs: a script that has returned before does not make them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ CONFIRMING = "+"
 
 LATER = "-- @later\n"
 
+_INSERT = re.compile(r"^-- @insert (\w+)\n", re.MULTILINE)
 _KEY = re.compile(r"\bkeys\.(\w+)(\(?)")
 _STATEMENT = re.compile(r"(?=^(?!end\b|\}|\]\])\S)", re.MULTILINE)
 _DEFINITION = re.compile(r"(?:local |)function (\w+)\(|local ([\w, ]+)")
@@ -29,10 +31,15 @@ _WORD = re.compile(r"'[^'\n]*'|(?<![\w.])[A-Za-z_]\w*")
 
 @cache
 def sources() -> Mapping[str, str]:
-    """Returns the text of each Lua file by its name; `lua/` has a folder for each subject, and each feature its own."""
+    """Returns the text of each Lua file, with its parts, by its name; features have folders of their own."""
     folders = [each for each in (files("firmq.shared.redis") / "lua").iterdir() if each.is_dir()]
     folders += [lua for each in folders_of("shared") if (lua := each / "lua").is_dir()]
-    return {file.name.removesuffix(".lua"): file.read_text("utf-8") for folder in folders for file in folder.iterdir()}
+    read = {file.name.removesuffix(".lua"): file.read_text("utf-8") for folder in folders for file in folder.iterdir()}
+
+    def whole(text: str) -> str:
+        return _INSERT.sub(lambda found: whole(read[found[1]]), text)
+
+    return {name: whole(text) for name, text in read.items()}
 
 
 @cache

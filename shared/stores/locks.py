@@ -2,7 +2,7 @@
 
 A lock saves work; it does not protect data. A holder may be frozen for an hour and continue as if nothing had happened,
 so each step that changes data carries a fencing token, and the script refuses one whose lock has ended (`lock_ended` in
-`_prelude.lua`). A holder also stops by itself: it trusts its lock for a part of its life, counted on its own monotonic
+`_records.lua`). A holder also stops by itself: it trusts its lock for a part of its life, counted on its own monotonic
 clock from before the request.
 """
 

@@ -177,7 +177,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a dead letter that is not written",
         KEPT,
-        "shared/redis/lua/common/_prelude.lua",
+        "shared/redis/lua/common/_enter.lua",
         "  redis.call('ZADD', keys.ended(state), NOW, id)\n",
         "  if state ~= 'failed' then redis.call('ZADD', keys.ended(state), NOW, id) end\n",
         _QUIET,
@@ -186,7 +186,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a cancel that is ignored",
         KEPT,
-        "shared/redis/lua/common/_relations.lua",
+        "shared/redis/lua/common/_requests.lua",
         "  cancel_waiting(id, state, t.origin, reason)\n  return {state, 'cancelled'}",
         "  return {state, 'cancelled'}",
         _QUIET,
@@ -381,7 +381,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a status for RQ that is not the task's",
         RQ_TOOLS,
-        "shared/redis/lua/common/_prelude.lua",
+        "shared/redis/lua/common/_transitions.lua",
         "'state', to, 'status', RQ_STATUS[to], ...)",
         "'state', to, 'status', 'started', ...)",
         _tests("integration/worker/test_rq_tools", "test_jobs_fetched_by_rq_show_the_state_of_the_api"),
@@ -397,7 +397,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a score that orders nothing",
         SCORES,
-        "shared/redis/lua/common/_prelude.lua",
+        "shared/redis/lua/common/_transitions.lua",
         "place_of(score) or enqueued, id)",
         "enqueued, id)",
         _tests("integration/stores/test_scores", "test_no_two_scores_are_confused"),
@@ -496,7 +496,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a housekeeping step without its lock",
         ONE_HOUSEKEEPER,
-        "shared/redis/lua/common/_prelude.lua",
+        "shared/redis/lua/common/_records.lua",
         "  local ended = v.token ~= token or (number_of(v['until']) or 0) <= now\n",
         "  local ended = false\n",
         _locks("test_a_late_holders_steps_are_refused_where_data_changes"),
@@ -560,7 +560,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a child that does not wait",
         PARENTS,
-        "shared/redis/lua/common/_relations.lua",
+        "shared/redis/lua/common/_parents.lua",
         "  if state ~= 'gone' and not ENDED[state] then return 'wait' end\n",
         "  if state ~= 'gone' and not ENDED[state] then return 'met' end\n",
         _QUIET,
@@ -569,7 +569,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that miscounts",
         PARENTS,
-        "shared/redis/lua/common/_relations.lua",
+        "shared/redis/lua/common/_batch_counts.lua",
         "  redis.call('HINCRBY', key, from, -1)\n",
         "",
         _QUIET,
@@ -578,7 +578,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch that is over when it was sent",
         PARENTS,
-        "shared/redis/lua/common/_relations.lua",
+        "shared/redis/lua/common/_batch_counts.lua",
         "  if (number_of(b.ended) or 0) >= (number_of(b.total) or 0) then finish_batch(batch) end\n",
         "  finish_batch(batch)\n",
         _QUIET,
@@ -621,7 +621,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a history without an end",
         BOUNDED,
-        "shared/redis/lua/common/_prelude.lua",
+        "shared/redis/lua/common/_fields.lua",
         "  if attempt > 50 then redis.call('HDEL', keys.rq_job(id), 'attempt:' .. num(attempt - 50)) end\n",
         "",
         _scripts("test_only_the_last_fifty_attempts_are_kept"),
