@@ -10,7 +10,7 @@ FRESH_US = 200_000
 
 
 class ClaimedJob(NamedTuple):
-    """Fields of a job's record, as `rq_job` in `claim.lua` reads them; None for one that it lacks."""
+    """Fields of a job's record, as `rq_job` in `_claim_describe.lua` reads them; None for one that it lacks."""
 
     claimed_us: int
     """When it was read, on the monotonic clock of the machine."""

@@ -124,7 +124,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "pop without lease",
         KEPT,
-        "shared/redis/lua/work/claim.lua",
+        "shared/redis/lua/work/_claim_begin.lua",
         "  if #leases > 0 then redis.call('ZADD', keys.LEASES, unpack(leases)) end",
         "",
         _KILLS,
@@ -243,7 +243,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a lease that ends while its task runs",
         LEASE,
-        "shared/redis/lua/work/claim.lua",
+        "shared/redis/lua/work/_claim_begin.lua",
         "iso(now), num(now + tonumber(ARGV[4]))",
         "iso(now), num(now + tonumber(ARGV[4]) / 10)",
         _QUIET,
@@ -269,7 +269,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a unique key that is not claimed",
         UNIQUE,
-        "shared/redis/lua/tasks/submit.lua",
+        "shared/redis/lua/tasks/_submit_unique.lua",
         "  hold_unique(id, terms.unique, terms['until'])\n",
         "",
         _laboratory("scripts flushed", seconds=24),  # in less, no two of them may have met
@@ -596,7 +596,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a batch whose tasks are stored again when they are sent again",
         KEYED,
-        "shared/redis/lua/tasks/submit.lua",
+        "shared/redis/lua/tasks/_submit_relations.lua",
         "    if t and t.state then return (t.data",
         "    if false then return (t.data",
         _tests("integration/gateway/test_batches", "test_a_batch_sent_again_by_its_indexes_adds_nothing_twice"),
@@ -693,7 +693,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a refusal that is final although another version takes the data",
         UPDATED,
-        "shared/redis/lua/work/report.lua",
+        "shared/redis/lua/work/_report_refusal.lua",
         "  if is_served(worker_queue(task_type, refused), recent_sets()) then\n",
         "  if false then\n",
         _UPDATES,
@@ -702,7 +702,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a claim that takes what its worker cannot run",
         UPDATED,
-        "shared/redis/lua/work/claim.lua",
+        "shared/redis/lua/work/_claim_startable.lua",
         "  if not lacks(t[TYPE], t[REFUSED]) then return false end\n",
         "  if true then return false end\n",
         _tests(
@@ -713,7 +713,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a foreign job that is dropped",
         FOREIGN,
-        "shared/redis/lua/work/claim.lua",
+        "shared/redis/lua/work/_claim_list.lua",
         "  spend(park_foreign(queue_of_lane[lane], strange))\n",
         "",
         _RQ_PROGRAMS,

@@ -114,59 +114,8 @@ function become.interrupted(id, queue, attempt, about, rq_result, error, delay, 
   watch_deadline(id, expires_at)
 end
 
--- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
-local function judge_refusal(id, version, error)
-  local t = record(id, 'description', 'refused', 'refusal')
-  local task_type, refused = t.description or '', is_pinned(t.refused) and '' or t.refused or ''
-  if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
-  if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
-  local readable, refusal = pcall(cjson.decode, error)
-  local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
-  if is_served(worker_queue(task_type, refused), recent_sets()) then
-    redis.call('HSET', keys.rq_job(id), 'refused', refused,
-      'refusal', string.sub((t.refusal and t.refusal .. '; ' or '') .. 'version ' .. version .. ': ' .. why, 1, 1000))
-    return 'pending', error
-  end
-  if t.refusal and why ~= '' then
-    refusal.message = why .. ' (refused before by ' .. t.refusal .. ')'
-    error = cjson.encode(refusal)
-  end
-  redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
-  return 'failed', error
-end
-
-function become.refused(id, queue, attempt, _, _, _, _, expires_at)
-  local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key', 'score')
-  set_state(id, 'running', 'pending', 'token', '')
-  bump(id, 'attempt', attempt, -1)
-  hold_unique_again(id, {start = true})
-  if limited then give_tokens_back(id) end
-  watch_deadline(id, expires_at)
-  wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '',
-    num(microseconds(t.enqueued_at) or now), t.score)
-end
-
--- Counts attempts by version and type, for alerts about deploys. An hour has a bounded number of these.
-local by_version = {counts = {}, kinds = {completed = 'completed', failed = 'failed', retrying = 'failed'}, most = 5000}
-function by_version.note(id, about, way)
-  local kind = by_version.kinds[way]
-  if not kind or not string.find(about, '"app_version":"', 1, true) then return end
-  local version = string.match(about, '"app_version":"([%w._+:/@-]+)"')
-  local task_type = version and redis.call('HGET', keys.rq_job(id), 'description')
-  if not task_type then return end
-  local field = version .. '|' .. task_type .. '|' .. kind
-  by_version.counts[field] = (by_version.counts[field] or 0) + 1
-end
-
-function by_version.write()
-  if not next(by_version.counts) then return end
-  local key = keys.version_ends(num(math.floor(now / 3600000000)))
-  local is_full = redis.call('HLEN', key) >= by_version.most
-  for field, n in pairs(by_version.counts) do
-    if not is_full or redis.call('HEXISTS', key, field) == 1 then redis.call('HINCRBY', key, field, n) end
-  end
-  redis.call('EXPIRE', key, 93600)
-end
+-- @insert _report_refusal
+-- @insert _report_versions
 
 local FAILURES = {failed = true, timed_out = true}
 
