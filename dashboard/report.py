@@ -11,12 +11,13 @@ from flask import abort, request, url_for
 
 from firmq.dashboard.context import context
 from firmq.dashboard.explain import charts
+from firmq.shared.domain.histogram import Histogram, percentiles
 from firmq.shared.domain.task import TaskState, TaskSummary
 from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
-    from firmq.shared.history.analytics import Report, Totals, Wanted
-    from firmq.shared.history.histogram import Histogram
+    from firmq.shared.history.analytics import Report, Wanted
+    from firmq.shared.history.rows import Totals
 
 TONES = ("bad", "calm", "good")
 LAST_FAILURES = 5
@@ -39,8 +40,6 @@ def read_wanted(task_type: str | None) -> Wanted:
 
 def report_values(wanted: Wanted) -> dict[str, Any]:
     """Returns the report and its charts, and the functions that make links from them. Raises HistoryUnavailable."""
-    from firmq.shared.history.analytics import percentiles
-
     report = context.queries.report(wanted)
     return {
         "report": report,
@@ -89,8 +88,6 @@ def _ends(point: Totals) -> tuple[int, int, int]:
 
 
 def _durations(report: Report, points: Sequence[Histogram]) -> charts.Chart:
-    from firmq.shared.history.analytics import percentiles
-
     series = zip(*map(percentiles, points), strict=True)
     return charts.lines(_starts(report), dict(zip(("p50", "p95", "p99"), series, strict=True)))
 

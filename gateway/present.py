@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import visible
+from firmq.shared.domain.histogram import Histogram, percentiles
 from firmq.shared.domain.retry import RetryPolicy
 from firmq.shared.domain.task import TaskDetail, TaskSummary, Webhook
-from firmq.shared.history.histogram import Histogram, percentiles
+from firmq.shared.history.rows import COUNTS
 from firmq.shared.stores.batches import Batch
 from firmq.shared.stores.pauses import Pause
 from firmq.shared.stores.queues import QueueInfo
@@ -20,7 +21,8 @@ from firmq.shared.stores.workers import WorkerInfo
 from firmq.shared.submission import reading
 
 if TYPE_CHECKING:
-    from firmq.shared.history.analytics import Report, Totals
+    from firmq.shared.history.analytics import Report
+    from firmq.shared.history.rows import Totals
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:
@@ -180,9 +182,8 @@ def _groups(groups: Mapping[str, Totals]) -> list[schemas.GroupView]:
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
-    counts = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
     return {
-        **{name: totals.counts[name] for name in counts},
+        **{name: totals.counts[name] for name in COUNTS},
         "failure_rate": round(totals.failure_rate, 6),
         "wait": _durations(totals.wait),
         "run": _durations(totals.run),
@@ -190,7 +191,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
 
 
 def _durations(durations: Histogram) -> schemas.DurationsView:
-    p50, p95, p99 = percentiles(durations, (0.5, 0.95, 0.99))
+    p50, p95, p99 = percentiles(durations)
     return schemas.DurationsView(p50=p50, p95=p95, p99=p99)
 
 

@@ -13,9 +13,9 @@ from firmq.dashboard.context import changed, context, show
 from firmq.dashboard.filters import pause_of
 from firmq.dashboard.present import pretty
 from firmq.dashboard.report import last_failures, read_wanted, report_values
+from firmq.shared.domain import histogram
 from firmq.shared.domain.task import TaskState, TaskSummary
 from firmq.shared.errors import HistoryUnavailable
-from firmq.shared.history import histogram
 from firmq.shared.stores.pauses import of_type
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ blueprint = Blueprint("types", __name__)
 SLOWEST = 5
 LONGEST_SCHEMA = 8192
 """Characters of a schema that the page shows; the API has the whole."""
-SHARES = (0.5, 0.95, 0.99)
 MOST = 100
 """Types that the list shows, those with most failures first."""
 
@@ -107,6 +106,6 @@ def _sample(tasks: Sequence[TaskSummary]) -> dict[str, Any]:
     return {
         "tasks": len(ended),
         "failed": sum(each.state is TaskState.FAILED for each in ended),
-        "wait": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in waits), SHARES),
-        "run": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in runs), SHARES),
+        "wait": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in waits)),
+        "run": histogram.percentiles(sum(histogram.of(each.total_seconds()) for each in runs)),
     }

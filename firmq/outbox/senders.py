@@ -78,7 +78,7 @@ def sender_for(url: str) -> Sender:
 
     Raises ClientError for another address, and ValueError for an invalid one.
     """
-    scheme = url.partition("://")[0].lower() if url else "http"
+    scheme = url.split("://", maxsplit=1)[0].lower() if url else "http"
     if scheme in ("http", "https"):
         return GatewaySender(url or None)
     if scheme in ("redis", "rediss", "unix", "redis+sentinel"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import add
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select, Table, func, select
 
-from firmq.shared.history import histogram
-from firmq.shared.history.histogram import Histogram
+from firmq.shared.domain import histogram
+from firmq.shared.history.rows import COUNTS, Totals
 from firmq.shared.history.tables import CAUSES, STATISTICS
 
 if TYPE_CHECKING:
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from firmq.shared.history.reading import History
 
-COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 NOTHING = (0,) * len(COUNTS) + (histogram.EMPTY, histogram.EMPTY)
-PERCENTILES = (0.5, 0.95, 0.99)
 MOST_NAMED = 50
 """Types, queues, versions or causes that are listed, the busiest first."""
 
@@ -75,24 +73,6 @@ class Wanted:
         return next(grain for grain in (86400, 3600, 60) if self.step % grain == 0)
 
 
-@dataclass(slots=True)
-class Totals:
-    """How many tasks ended in which way, and histograms of how long they waited and ran."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wait: Histogram = histogram.EMPTY
-    run: Histogram = histogram.EMPTY
-
-    @property
-    def ended(self) -> int:
-        """Returns the tasks that a worker ended."""
-        return self.counts["completed"] + self.counts["failed"]
-
-    @property
-    def failure_rate(self) -> float:
-        return self.counts["failed"] / self.ended if self.ended else 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Cause:
     """A cause of failures: fingerprint, type, an error, how many failed in the range, how many in the one before."""
@@ -121,11 +101,6 @@ class Report:
     def start_of(self, point: int) -> int:
         """Returns the start of a point, in seconds since 1970."""
         return self.wanted.begins + point * self.wanted.step
-
-
-def percentiles(durations: Histogram) -> list[float | None]:
-    """Returns p50, p95 and p99 in seconds."""
-    return histogram.percentiles(durations, PERCENTILES)
 
 
 def read_report(history: History, wanted: Wanted) -> Report:

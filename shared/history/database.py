@@ -42,16 +42,12 @@ class Database:
             event.listen(self.engine, "connect", _share_file)
         self._free = threading.BoundedSemaphore(AT_ONCE)
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Connection], T]) -> T:
         """Returns what `work` returns in a transaction that is committed. Raises HistoryUnavailable.
 
         After a time-out it is unknown whether the transaction will be committed.
         """
         return self._within(lambda: self._in_transaction(work))
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Returns what `work` returns. Raises HistoryUnavailable."""
-        return self.write(work)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -7,7 +7,6 @@ restored from a backup would contradict.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,10 +15,10 @@ from sqlalchemy import Table, bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
+from firmq.shared.domain import histogram
 from firmq.shared.domain.task import TaskState
-from firmq.shared.history import histogram
 from firmq.shared.history.database import Database
-from firmq.shared.history.rows import Key, Row, Sums, causes, keep_first, row_of, statistics, tags_of
+from firmq.shared.history.rows import COUNTS, Key, Row, Totals, causes, row_of, statistics, tags_of
 from firmq.shared.history.tables import CAUSES, SCHEMA, STATISTICS, TAGS, TASKS, migrate
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 KEPT = {60: timedelta(days=2), 3600: timedelta(days=60), 86400: timedelta(days=730)}
 """How long statistics are kept, by the length of their periods."""
-_COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 
 
 class Feeder:
@@ -47,7 +45,7 @@ class Feeder:
         """
         self._prepare()
         try:
-            return self.database.write(lambda connection: self._store(connection, ends))
+            return self.database.run(lambda connection: self._store(connection, ends))
         except (DataError, IntegrityError, UnicodeError):
             if len(ends) == 1:
                 self.unreadable += 1
@@ -57,11 +55,11 @@ class Feeder:
     def prune(self, retention: Mapping[TaskState, timedelta], now_us: int, limit: int) -> int:
         """Removes what is past its retention; returns how many tasks, at most `limit` of each state."""
         self._prepare()
-        return self.database.write(lambda connection: _prune(connection, retention, now_us, limit))
+        return self.database.run(lambda connection: _prune(connection, retention, now_us, limit))
 
     def _prepare(self) -> None:
         if not self.ready:
-            self.database.write(migrate)
+            self.database.run(migrate)
             self.ready = True
 
     def _store(self, connection: Connection, ends: Sequence[EndedTask]) -> int:
@@ -69,65 +67,47 @@ class Feeder:
         connection.execute(update(SCHEMA).values(version=SCHEMA.c.version))
         made = [(row, end) for end in ends if (row := row_of(end))]
         unreadable = len(ends) - len(made)
-        new = self._insert_new(connection, [row for row, _ in made])
-        stored = [(row, end) for row, end in made if (row["task_id"], row["ended_at"]) in new]
+        unique = {(row["task_id"], row["ended_at"]): (row, end) for row, end in made}
+        stored = [unique[key] for key in self._insert_new(connection, [row for row, _ in unique.values()])]
         if tags := [tag for row, end in stored for tag in tags_of(row, end)]:
             connection.execute(self._insert(TAGS).on_conflict_do_nothing(), tags)
         if stored:
             self._add_statistics(connection, statistics(stored))
-            self._add_causes(connection, causes(row for row, _ in stored))
+            failures = causes(row for row, _ in stored)
+            self._add(connection, CAUSES, [(*key, error, failed) for key, (error, failed) in failures.items()])
         self.unreadable += unreadable
-        return len(new)
+        return len(stored)
 
     def _insert(self, table: Table) -> Any:
         return (postgresql if self.database.dialect == "postgresql" else sqlite).insert(table)
 
-    def _insert_new(self, connection: Connection, rows: Sequence[Row]) -> set[tuple[str, int]]:
+    def _insert_new(self, connection: Connection, rows: Sequence[Row]) -> Sequence[tuple[str, int]]:
         if not rows:
-            return set()
+            return ()
         statement = self._insert(TASKS).on_conflict_do_nothing().returning(TASKS.c.task_id, TASKS.c.ended_at)
-        return {(task_id, ended_at) for task_id, ended_at in connection.execute(statement, keep_first(rows))}
+        return [(task_id, ended_at) for task_id, ended_at in connection.execute(statement, rows)]
 
-    def _add_statistics(self, connection: Connection, added: Mapping[Key, Sums]) -> None:
+    def _add_statistics(self, connection: Connection, added: Mapping[Key, Totals]) -> None:
         columns = STATISTICS.c
-        key = tuple_(columns.seconds, columns.at, columns.type, columns.queue, columns.version)
-        for row in connection.execute(select(STATISTICS).where(key.in_(list(added)))).mappings():
-            sums = added[(row["seconds"], row["at"], row["type"], row["queue"], row["version"])]
-            sums.counts.update({name: row[name] for name in _COUNTS})
-            sums.wait += histogram.decode(row["wait"])
-            sums.run += histogram.decode(row["run"])
-        self._replace(connection, STATISTICS, [_statistics_row(key, sums) for key, sums in added.items()])
-
-    def _add_causes(self, connection: Connection, added: Mapping[tuple[int, int, str, str], tuple[str, int]]) -> None:
-        columns = CAUSES.c
-        key = tuple_(columns.seconds, columns.at, columns.type, columns.cause)
-        before = Counter[tuple[int, int, str, str]]()
-        for row in connection.execute(select(CAUSES).where(key.in_(list(added)))).mappings():
-            before[(row["seconds"], row["at"], row["type"], row["cause"])] = row["failed"]
-        names = ("seconds", "at", "type", "cause")
+        key = columns.seconds, columns.at, columns.type, columns.queue, columns.version
+        for row in connection.execute(select(*key, columns.wait, columns.run).where(tuple_(*key).in_(list(added)))):
+            *name, wait, run = row
+            added[tuple(name)].wait += histogram.decode(wait)
+            added[tuple(name)].run += histogram.decode(run)
         rows = [
-            {**dict(zip(names, key, strict=True)), "error": error, "failed": failed + before[key]}
-            for key, (error, failed) in added.items()
+            (*key, *(each.counts[name] for name in COUNTS), histogram.encode(each.wait), histogram.encode(each.run))
+            for key, each in added.items()
         ]
-        self._replace(connection, CAUSES, rows)
+        self._add(connection, STATISTICS, rows)
 
-    def _replace(self, connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-        if not rows:
-            return
-        statement = self._insert(table)
-        keys = list(table.primary_key.columns)
-        others = {column.name: statement.excluded[column.name] for column in table.c if column not in keys}
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), rows)
-
-
-def _statistics_row(key: Key, sums: Sums) -> Row:
-    names = ("seconds", "at", "type", "queue", "version")
-    return {
-        **dict(zip(names, key, strict=True)),
-        **{name: sums.counts[name] for name in _COUNTS},
-        "wait": histogram.encode(sums.wait),
-        "run": histogram.encode(sums.run),
-    }
+    def _add(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+        """Adds rows. Counts are added to those of a row that is there; the other values replace its own."""
+        statement, keys = self._insert(table), list(table.primary_key)
+        new = {column: statement.excluded[column.name] for column in table.c if column not in keys}
+        changes = {column.name: column + value if column.name in COUNTS else value for column, value in new.items()}
+        values = [dict(zip(table.c.keys(), row, strict=True)) for row in rows]
+        if values:
+            connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), values)
 
 
 def _prune(connection: Connection, retention: Mapping[TaskState, timedelta], now_us: int, limit: int) -> int:

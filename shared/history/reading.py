@@ -37,6 +37,8 @@ LOOK_AT_RECORDS = 200
 """The same where it filters by the content of the records, each of which may have a megabyte."""
 AT_ONCE = 4
 """Records that are held in memory at a time."""
+_BYTES = ("utf-8", "surrogateescape")
+"""How texts become bytes, whose `lower` changes ASCII letters only, as that of Redis does."""
 _CURSOR = re.compile(r"(\d{1,18})_([A-Za-z0-9_-]{0,128})")
 _NAMES = (
     *(TASKS.c.ended_at, TASKS.c.task_id, TASKS.c.state, TASKS.c.type, TASKS.c.queue),
@@ -88,7 +90,7 @@ class History:
     def read(self, work: Callable[[Connection], T], nothing: T) -> T:
         """Returns what `work` returns; `nothing` when it looks for values that no column can hold."""
         try:
-            return self.database.read(work)
+            return self.database.run(work)
         except (DataError, UnicodeError):
             return nothing
 
@@ -172,7 +174,7 @@ def _record_matches(row: Any, wanted: Filter) -> bool:
     fields = _fields(row.record)
     summary = read_summary(row.task_id, [fields.get(name) for name in SUMMARY_FIELDS])
     error = f"{summary.error.type}: {summary.error.message}" if summary.error else ""
-    if wanted.error and _lower(wanted.error) not in _lower(error):
+    if wanted.error and wanted.error.encode(*_BYTES).lower() not in error.encode(*_BYTES).lower():
         return False
     if wanted.submitted_by and wanted.submitted_by != summary.submitted_by:
         return False
@@ -190,11 +192,6 @@ def has_data(task_type: str, fields: Mapping[str, bytes], wanted: Filter) -> boo
     except (CorruptRecord, *UNREADABLE):
         return False
     return all(each.matches(data) for each in wanted.data)
-
-
-def _lower(text: str) -> str:
-    """Returns a text with its ASCII letters in lower case, as Redis does it."""
-    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
 def _names(wanted: Filter) -> Sequence[Any]:
@@ -224,7 +221,7 @@ def _slice(query: Select[Any], table: Table, wanted: Filter, before: tuple[int, 
 
 
 def _fields(record: str) -> dict[str, bytes]:
-    return {name: str(value).encode("utf-8", "surrogateescape") for name, value in json.loads(record).items()}
+    return {name: str(value).encode(*_BYTES) for name, value in json.loads(record).items()}
 
 
 def _summary(row: Any) -> TaskSummary:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from firmq.shared.domain import histogram
 from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.decode import UNREADABLE, whole
 from firmq.shared.domain.task import TaskState
-from firmq.shared.history import histogram
 from firmq.shared.stores.unarchived import EndedTask
 
+COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 GRAINS = (60, 3600, 86400)
 """Lengths of the periods of the statistics, in seconds."""
 _LEFT_OUT = frozenset({"token", "begun", "status", "timeout", "result", "sent_back"})
@@ -25,12 +26,21 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Sums:
-    """What the tasks of one type, queue and version add to a period."""
+class Totals:
+    """How many tasks ended in which way, and histograms of how long they waited and ran."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wait: histogram.Histogram = histogram.EMPTY
     run: histogram.Histogram = histogram.EMPTY
+
+    @property
+    def ended(self) -> int:
+        """Returns the tasks that a worker ended."""
+        return self.counts["completed"] + self.counts["failed"]
+
+    @property
+    def failure_rate(self) -> float:
+        return self.counts["failed"] / self.ended if self.ended else 0.0
 
 
 Key = tuple[int, int, str, str, str]
@@ -45,11 +55,11 @@ def row_of(end: EndedTask) -> Row | None:
         return None
 
 
-def _row(end: EndedTask) -> Row:
+def _row(end: EndedTask) -> Row | None:
     fields = end.fields
     state = TaskState(fields["state"].decode())
     if not state.ended:
-        return _refuse(state)
+        return None
     task_type = fields["description"].decode()
     attempts = whole(fields.get("attempt", 0))
     ended_at = _us(fields.get("ended_at")) or int(float(end.score))
@@ -78,10 +88,6 @@ def _row(end: EndedTask) -> Row:
     }
 
 
-def _refuse(state: TaskState) -> Row:
-    raise ValueError(f"a task that is {state} has not ended")
-
-
 def tags_of(row: Row, end: EndedTask) -> list[Row]:
     """Returns the rows by which an ended task is found by its tags."""
     try:
@@ -92,9 +98,9 @@ def tags_of(row: Row, end: EndedTask) -> list[Row]:
     return [{"tag": tag, "ended_at": row["ended_at"], "task_id": row["task_id"]} for tag in named]
 
 
-def statistics(rows: Iterable[tuple[Row, EndedTask]]) -> dict[Key, Sums]:
+def statistics(rows: Iterable[tuple[Row, EndedTask]]) -> dict[Key, Totals]:
     """Returns what these tasks add to the periods in which they ended."""
-    found: dict[Key, Sums] = defaultdict(Sums)
+    found: dict[Key, Totals] = defaultdict(Totals)
     for row, end in rows:
         for seconds in GRAINS:
             sums = found[(seconds, _start(row, seconds), row["type"], row["queue"], row["version"])]
@@ -170,8 +176,3 @@ def _cause(task_type: str, error: Mapping[str, Any]) -> str:
 def _clean(text: str, longest: int) -> str:
     """Returns a text that every database takes."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:longest]
-
-
-def keep_first(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows without repetitions of an end."""
-    return list({(row["task_id"], row["ended_at"]): row for row in rows}.values())

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from firmq.shared.errors import IncompatibleSchema
+from firmq.shared.history.rows import COUNTS
 
 METADATA = MetaData()
 
@@ -69,10 +70,7 @@ STATISTICS = Table(
     Column("type", String(100), primary_key=True),
     Column("queue", String(64), primary_key=True),
     Column("version", String(64), primary_key=True),
-    *(
-        Column(name, BigInteger, nullable=False)
-        for name in ("completed", "failed", "cancelled", "expired", "retried", "crashed")
-    ),
+    *(Column(name, BigInteger, nullable=False) for name in COUNTS),
     # Histograms (`histogram.py`).
     Column("wait", LargeBinary, nullable=False),
     Column("run", LargeBinary, nullable=False),

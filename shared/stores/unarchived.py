@@ -42,7 +42,7 @@ class EndedTask:
 
     @property
     def id(self) -> str:
-        return self.member.partition("|")[0]
+        return self.member.split("|")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from firmq.dashboard.app import create_app as create_dashboard
 from firmq.dashboard.auth.users import Users
 from firmq.gateway.app import create_app as create_gateway
 from firmq.shared.config.settings import Settings
-from firmq.shared.history.analytics import RANGES, Report, Wanted, percentiles, read_report
+from firmq.shared.domain.histogram import percentiles
+from firmq.shared.history.analytics import RANGES, Report, Wanted, read_report
 from firmq.shared.history.database import Database
 from firmq.shared.history.reading import History
 from firmq.shared.redis.client import connect

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from firmq.shared.domain.histogram import encode, of
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import IncompatibleSchema
 from firmq.shared.history import tables
 from firmq.shared.history.database import Database
 from firmq.shared.history.feeding import Feeder
-from firmq.shared.history.histogram import encode, of
 from firmq.shared.stores import maintenance, unarchived
 from firmq.shared.stores.dead_letters import purge, requeue
 from tests.integration.history.conftest import Archive

@@ -183,7 +183,7 @@ def test_a_database_that_hangs_costs_a_bounded_time_and_number_of_threads(tmp_pa
     database = Database(f"sqlite:///{tmp_path}/history.db", 0.05)
     for _ in range(6):
         with pytest.raises(HistoryUnavailable):
-            database.read(lambda connection: time.sleep(1))
+            database.run(lambda connection: time.sleep(1))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from firmq.shared.history import histogram
+from firmq.shared.domain import histogram
 from firmq.shared.history.feeding import KEPT
 from firmq.shared.history.tables import CAUSES, METADATA, STATISTICS, migrate
 

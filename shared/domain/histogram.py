@@ -8,7 +8,6 @@ thousands of them, and adding integers is the fastest that Python has.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 Histogram = int
 
@@ -20,6 +19,8 @@ _BYTES = _BITS // 8
 _SHORTEST = 1e-6
 _FIRST = math.ceil(math.log2(_SHORTEST) * _SCALE) - 1
 _LAST = 400
+SHARES = (0.5, 0.95, 0.99)
+"""Shares of the percentiles that are shown."""
 
 
 def of(seconds: float) -> Histogram:
@@ -42,16 +43,16 @@ def decode(stored: bytes) -> Histogram:
     return int.from_bytes(stored[2:], "little") << _BITS * int.from_bytes(stored[:2], "little")
 
 
-def percentiles(histogram: Histogram, shares: Sequence[float]) -> list[float | None]:
-    """Returns the durations in seconds that these rising shares of all did not exceed; None where there is none."""
+def percentiles(histogram: Histogram) -> list[float | None]:
+    """Returns p50, p95 and p99 in seconds; None where there is none."""
     size = (histogram.bit_length() + _BITS - 1) // _BITS * _BYTES
     text = histogram.to_bytes(size, "little")
     counts = [int.from_bytes(text[at : at + _BYTES], "little") for at in range(0, size, _BYTES)]
-    ranks = [share * sum(counts) for share in shares]
+    ranks = [share * sum(counts) for share in SHARES]
     found: list[float | None] = []
     seen = 0
     for bucket, count in enumerate(counts):
         seen += count
         while count and len(found) < len(ranks) and seen >= ranks[len(found)]:
             found.append(float(f"{2 ** ((bucket + _FIRST + 0.5) / _SCALE):.3g}"))
-    return found or [None] * len(shares)
+    return found or [None] * len(SHARES)

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firmq.shared.history.histogram import decode, encode, of, percentiles
+from firmq.shared.domain.histogram import SHARES, decode, encode, of, percentiles
 
 DURATIONS = st.lists(st.floats(1e-6, 1e6), min_size=1)
-SHARES = (0.5, 0.95, 0.99)
 
 
 @given(DURATIONS)
 def test_percentiles_are_within_five_percent_of_the_true_ones(durations: list[float]) -> None:
-    found = percentiles(sum(map(of, durations)), SHARES)
+    found = percentiles(sum(map(of, durations)))
     ranks = [math.ceil(share * len(durations)) for share in SHARES]
     assert found == pytest.approx([sorted(durations)[rank - 1] for rank in ranks], rel=0.05)
 
@@ -33,6 +32,6 @@ def test_a_stored_histogram_is_short() -> None:
 
 
 def test_nothing_has_no_percentile_and_durations_out_of_range_are_the_shortest_and_longest() -> None:
-    assert percentiles(0, SHARES) == [None] * 3
+    assert percentiles(0) == [None] * 3
     assert of(0) == of(-1) == of(1e-6)
     assert of(1e30) == of(1e20) > of(1e9)
