@@ -40,7 +40,6 @@ from firmq.gateway.routes.keys import KeyRoutes
 from firmq.gateway.routes.limits import LimitRoutes
 from firmq.gateway.routes.locks import LockRoutes
 from firmq.gateway.routes.metrics import MetricsRoutes
-from firmq.gateway.routes.outbox import OutboxRoutes
 from firmq.gateway.routes.queues import QueueRoutes
 from firmq.gateway.routes.schedules import ScheduleRoutes
 from firmq.gateway.routes.tasks import Tasks
@@ -70,13 +69,11 @@ from firmq.shared.stores.locks import LockAdmin
 from firmq.shared.stores.output import Outputs
 from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.queues import Queues
-from firmq.shared.stores.receipts import Receipts
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.bodies import context_of
-from firmq.shared.submission.outbox import OutboxReceiver
 from firmq.shared.submission.task_factory import TaskFactory
 from firmq.shared.submission.type_cache import TypeCache
 
@@ -206,7 +203,6 @@ def _add_routes(
             idempotency,
             EarlierTaskReader(records, batches, idempotency, settings.max_body_bytes),
         ),
-        OutboxRoutes(OutboxReceiver(task_factory, Receipts(scripts, keep, queues.bounds)), metrics),
         BatchRoutes(batches),
         EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis), redaction), app.config["STOPPING"])),
         DeadLetterRoutes(dead_letters),
@@ -248,7 +244,7 @@ def _add_routes(
         ),
         audit=Audit(redis),
     )
-    services = Services(settings, scripts, dead_letters, type_cache, redaction)
+    services = Services(settings, scripts, queues, dead_letters, type_cache, task_factory, metrics, redaction)
     added = [each for feature in features() for each in feature.routes(services)]
     declared = [each for part in (*routes, *added) for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), keyring.required)), guards)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from firmq.shared.registry import features_of
 
 if TYPE_CHECKING:
+    from firmq.gateway.metrics import Metrics
     from firmq.shared.config.settings import Settings
     from firmq.shared.domain.redaction import Redaction
     from firmq.shared.redis.scripts import Scripts
     from firmq.shared.stores.dead_letters import DeadLetters
+    from firmq.shared.stores.queues import Queues
+    from firmq.shared.submission.task_factory import TaskFactory
     from firmq.shared.submission.type_cache import TypeCache
 
 
@@ -22,8 +25,11 @@ class Services:
 
     settings: Settings
     scripts: Scripts
+    queues: Queues
     dead_letters: DeadLetters
     type_cache: TypeCache
+    task_factory: TaskFactory
+    metrics: Metrics
     redaction: Redaction
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-FEATURES: tuple[str, ...] = ("bulk",)
+FEATURES: tuple[str, ...] = ("bulk", "outbox")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

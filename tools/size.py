@@ -107,8 +107,8 @@ class Measure:
 
 MEASURES = (
     Measure("product lines, Python and Lua, nothing generated", product, 68_600, 60_000),
-    Measure("of these outside of features/", core, 68_600, 36_000),
-    Measure("files that mention partitions, beside their own", mention_partitions, 118, 15),
+    Measure("of these outside of features/", core, 66_400, 36_000),
+    Measure("files that mention partitions, beside their own", mention_partitions, 117, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),

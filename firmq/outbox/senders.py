@@ -45,9 +45,9 @@ class DirectSender:
     """Sends rows to Redis, as a gateway on it would: with the same limits, and the same refusals."""
 
     def __init__(self, url: str) -> None:
-        from firmq.shared.stores.receipts import Receipts
+        from firmq.shared.features.outbox.receipts import Receipts
+        from firmq.shared.features.outbox.receiver import OutboxReceiver
         from firmq.shared.submission.direct import Submission
-        from firmq.shared.submission.outbox import OutboxReceiver
         from firmq.shared.submission.queue import settings_for
 
         settings = settings_for(url, {})

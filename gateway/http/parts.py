@@ -23,7 +23,6 @@ class Across(Enum):
     SCHEDULE = auto()  # that of the schedule in the path
     TASK = auto()  # the one in which the task is placed
     BATCH = auto()  # the one in which the batch is placed
-    ROWS = auto()  # those in which the rows of an outbox are placed
     ALL = auto()  # all: each makes the change, or none
     STEP_DOWN = auto()  # the same, and the first one's answer is that of all
     ONE = auto()  # those that know the thing in the path; their answers are put together

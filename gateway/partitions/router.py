@@ -28,12 +28,9 @@ from firmq.gateway.routes.tasks import bad_cursor
 from firmq.gateway.schemas.values import PageQuery
 from firmq.shared.domain.merged_pages import order, order_of_name, read_cursor
 from firmq.shared.domain.partition import not_answering, partition_of_id, preferred
-from firmq.shared.domain.task import TASK_ID
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission import refusals
-from firmq.shared.submission.outbox import MOST_ROWS
-from firmq.shared.submission.placement import name_of, parents_in
 from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -254,7 +251,7 @@ def placed(of: Callable[[Placement, Any, str | None], list[Member]]) -> Handler:
     def handle(router: Router, call: Call) -> Answer | Member:
         body = router.body(call)
         order = of(router.placement, _read(body), call.environ.get("HTTP_IDEMPOTENCY_KEY"))
-        return _first_to_store(order, call.environ, body) if order else _untied(router, call, body)
+        return first_to_store(order, call.environ, body) if order else _untied(router, call, body)
 
     return handle
 
@@ -282,100 +279,13 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
     raise AssertionError("unreachable: there is a candidate")
 
 
-def _first_to_store(order: Sequence[Member], environ: Environ, body: bytes, about: Environ | None = None) -> Answer:
+def first_to_store(order: Sequence[Member], environ: Environ, body: bytes, about: Environ | None = None) -> Answer:
     """Returns the answer of the first of these partitions that is not draining, or holds what is sent."""
     answers = (member.call(environ, body, about) for member in order)
     answer = next(answers)
     while answer.kind == refusals.NO_PLACE.type and (following := next(answers, None)):
         answer = following
     return answer
-
-
-def outbox(router: Router, call: Call) -> Answer:
-    """Sends each row to the partition that it belongs to, and puts the outcomes in the order of the rows."""
-    body = router.body(call)
-    try:
-        value = json.loads(body)
-        rows, settled = value["rows"], value.get("settled", [])
-        if any(not isinstance(each, list) or len(each) > MOST_ROWS for each in (rows, settled)):
-            raise ValueError
-        if not all(map(TASK_ID.fullmatch, settled)):
-            raise ValueError
-        places = _places_of_rows(router, rows)
-        known_places = router.locate_all(settled)
-        settled_places = [known_places[each] for each in settled]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return router.members.first.call(call.environ, body)  # it says what is wrong
-    members = {each.number: each for each in (*places, *settled_places)}.values() or [router.members.first]
-    items: dict[int, Any] = {}
-    headers = list[tuple[str, str]]()
-    for part, member in enumerate(members):
-        own = [at for at, each in enumerate(places) if each is member]
-        known = [each for each, place in zip(settled, settled_places, strict=True) if place is member]
-        answer = _send_rows(router, call, {**value, "settled": known}, [rows[at] for at in own], member, part)
-        if not answer.well:
-            return answer  # rows that were stored are recognized when they are sent again
-        headers = answer.headers
-        for at, item in zip(own, answer.document["items"], strict=True):
-            items[at] = {**item, "index": at}
-    ordered = [items[at] for at in sorted(items)]
-    status = 207 if any("problem" in each for each in ordered) else 202
-    return Answer(-1, status, headers, json.dumps({"items": ordered}).encode() + b"\n")
-
-
-def _send_rows(router: Router, call: Call, value: Any, rows: list[Any], to: Member, part: int) -> Answer:
-    """Sends rows to a partition; where it may not store one of them, each by itself, and that one elsewhere."""
-    answer = to.call(call.environ, json.dumps({**value, "rows": rows}).encode(), {PART: part})
-    if answer.kind != refusals.NO_PLACE.type:
-        return answer
-    items = [_send_row(router, call, value, row, to) for row in rows]
-    return Answer(to.number, 202, [("Content-Type", "application/json")], json.dumps({"items": items}).encode())
-
-
-def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> Any:
-    """Returns the outcome of one row; its problem when no partition takes it.
-
-    The first to be asked is the partition where it was placed: it recognizes a row that it has stored already.
-    """
-    body = json.dumps({**value, "rows": [row], "settled": []}).encode()
-    order = dict.fromkeys([to, *router.placement.order(_name_of_row(row) or "")])
-    answer = _first_to_store(list(order), call.environ, body, {PART: 1})  # the request has been counted
-    return answer.document["items"][0] if answer.well else {"problem": answer.document}
-
-
-def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
-    """Returns the partitions that have the tasks of rows, else those that they are placed in.
-
-    Raises Refusal where one that may have a task is away.
-    """
-    names = [_name_of_row(row) for row in rows]
-    # Before a partition was added, a row had another home.
-    holders = router.holders(row["task_id"] for row, name in zip(rows, names, strict=True) if name)
-    places: dict[str, Member] = {}
-    for row, name in zip(rows, names, strict=True):
-        if name and row["task_id"] not in places:
-            places[row["task_id"]] = holders[row["task_id"]] or _home_of_row(router, name, row, places)
-    return [places[row["task_id"]] if name else router.members.first for row, name in zip(rows, names, strict=True)]
-
-
-def _home_of_row(router: Router, name: str, row: Any, earlier: Mapping[str, Member]) -> Member:
-    """Returns the partition of a new row; `earlier` are those of the rows before it, on which it may depend."""
-    if name != row["task_id"]:
-        home = router.placement.order(name)[0]
-    elif parent := next(parents_in([row]), None):
-        return earlier.get(parent) or router.locate(parent)
-    else:
-        home = router.placement.open_home(name)
-    _demand_drained(router, name, home)
-    return home
-
-
-def _name_of_row(row: Any) -> str | None:
-    """Returns the name that decides where a row without parents goes; None for a row without an id."""
-    task_id = row.get("task_id") if isinstance(row, dict) else None
-    if not isinstance(task_id, str) or not TASK_ID.fullmatch(task_id):
-        return None
-    return name_of(row, None) or task_id
 
 
 def schedule(router: Router, call: Call) -> Member:
@@ -387,11 +297,11 @@ def schedule(router: Router, call: Call) -> Member:
     if holder := router.holder_of_schedule(name):
         return holder
     home = router.placement.open_home(name)
-    _demand_drained(router, name, home)
+    demand_drained(router, name, home)
     return home
 
 
-def _demand_drained(router: Router, name: str, home: Member) -> None:
+def demand_drained(router: Router, name: str, home: Member) -> None:
     """Demands answers of the draining partitions that a name prefers to its home, and of the home if it is draining.
 
     While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
@@ -461,7 +371,6 @@ HANDLERS: Mapping[Across, Handler] = {
     Across.SCHEDULE: schedule,
     Across.TASK: placed(Placement.of_task),
     Across.BATCH: placed(Placement.of_batch),
-    Across.ROWS: outbox,
     Across.ALL: everywhere(merging.together),
     Across.STEP_DOWN: everywhere(merging.first),
     Across.ONE: one_document(merging.together),

@@ -8,7 +8,6 @@ from firmq.gateway.schemas.analytics import *
 from firmq.gateway.schemas.batches import *
 from firmq.gateway.schemas.breakdown import *
 from firmq.gateway.schemas.filters import *
-from firmq.gateway.schemas.outbox import *
 from firmq.gateway.schemas.problems import *
 from firmq.gateway.schemas.system import *
 from firmq.gateway.schemas.tasks import *

@@ -310,10 +310,6 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:idempotency:{digest}"
 
-    def receipt(self, task_id: str) -> str:
-        """string, owner: submit_outbox; a year, then IDEMPOTENCY_TTL once settled. The task that a row became."""
-        return f"{self.prefix}firmq:receipt:{task_id}"
-
     LIMITS = Key("firmq:limits")
     """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 

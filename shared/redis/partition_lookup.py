@@ -44,7 +44,7 @@ def locate_all(ids: Iterable[str], partitions: Mapping[int, Redis]) -> tuple[dic
 
 def _held(redis: Redis, ids: list[str]) -> list[str]:
     keys = keys_of(redis)
-    kinds = (keys.rq_job, keys.deleted, keys.receipt, keys.batch)
+    kinds = (keys.rq_job, keys.deleted, keys.batch)
     features = of_features(keys)
     with redis.pipeline(transaction=False) as pipeline:
         for each in ids:

@@ -21,12 +21,12 @@ from firmq.shared.doctor import Finding, Level, examine, worst
 from firmq.shared.doctor.__main__ import as_json, as_text, main
 from firmq.shared.doctor.store import check_info, check_risks
 from firmq.shared.domain.task import new_task_id
+from firmq.shared.features.outbox.receipts import Receipts
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import connect
 from firmq.shared.stores.locks import lock_acquire
 from firmq.shared.stores.presence import Presence
-from firmq.shared.stores.receipts import Receipts
 from tests.support.harness import System
 from tests.support.keys import keys
 from tests.support.least_privilege import PASSWORD

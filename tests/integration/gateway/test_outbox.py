@@ -8,6 +8,7 @@ from typing import Any
 from flask.testing import FlaskClient
 
 from firmq.shared.domain.task import new_task_id
+from firmq.shared.features.outbox.keys import OutboxKeys
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys
 
@@ -51,9 +52,9 @@ def test_an_invalid_row_has_its_problem_and_affects_no_other(gateway: Gateway) -
 def test_a_settled_row_is_remembered_for_the_time_of_idempotency_keys(gateway: Gateway) -> None:
     one = row()
     send(gateway.http, one)
-    before = gateway.redis.pttl(keys.receipt(one["task_id"]))
+    before = gateway.redis.pttl(OutboxKeys.beside(keys).receipt(one["task_id"]))
     assert send(gateway.http, settled=(one["task_id"],)) == (202, [])
-    assert gateway.redis.pttl(keys.receipt(one["task_id"])) <= 86_400_000 < before
+    assert gateway.redis.pttl(OutboxKeys.beside(keys).receipt(one["task_id"])) <= 86_400_000 < before
 
 
 def test_a_relay_without_rows_is_missed_when_it_stops(gateway: Gateway) -> None:

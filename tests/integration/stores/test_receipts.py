@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from firmq.shared.domain.task import Conflict, NewTask, TaskState, Unique, new_task_id
-from firmq.shared.stores.receipts import KEEP, Receipts
+from firmq.shared.features.outbox.keys import OutboxKeys
+from firmq.shared.features.outbox.receipts import KEEP, Receipts
 from tests.support.keys import keys
 from tests.support.store import Store
 
@@ -46,15 +47,15 @@ def test_a_row_is_recognized_after_the_removal_of_its_record(store: Store, recei
 def test_a_receipt_expires_only_after_its_row_is_settled(store: Store, receipts: Receipts) -> None:
     one = task()
     receipts.submit([one])
-    assert timedelta(milliseconds=store.redis.pttl(keys.receipt(one.id))) > KEEP - DAY
+    assert timedelta(milliseconds=store.redis.pttl(OutboxKeys.beside(keys).receipt(one.id))) > KEEP - DAY
     receipts.submit([], [one.id])
-    assert timedelta(milliseconds=store.redis.pttl(keys.receipt(one.id))) <= DAY
+    assert timedelta(milliseconds=store.redis.pttl(OutboxKeys.beside(keys).receipt(one.id))) <= DAY
 
 
 def test_a_refused_row_leaves_no_receipt(store: Store, receipts: Receipts) -> None:
     rows = [task() for _ in range(4)]
     assert [each.full for each in receipts.submit(rows)] == [False, False, False, True]
-    assert not store.redis.exists(keys.receipt(rows[3].id))
+    assert not store.redis.exists(OutboxKeys.beside(keys).receipt(rows[3].id))
     store.redis.delete(keys.pending("normal"))
     [later] = receipts.submit(rows[3:])
     assert later.stored

@@ -113,7 +113,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a row of an outbox without a receipt",
         OUTBOX,
-        "shared/redis/lua/tasks/submit_outbox.lua",
+        "shared/features/outbox/lua/submit_outbox.lua",
         "  if stored then redis.call('SET', keys.receipt(id), stored, 'PX', keep) end\n",
         "",
         _tests(

@@ -12,6 +12,7 @@ import redis
 from sqlalchemy import create_engine, text
 
 from firmq.outbox.sqlalchemy import SqlTable
+from firmq.shared.features.outbox.keys import OutboxKeys
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from tests.labs.outbox.creations import creations
@@ -156,7 +157,7 @@ class Laboratory:
         _start_again(*self.programs, *(() if off else self.relays))
         if self.without_receipts and self._answers():
             with connect(self.server.url, timeout=2) as client:
-                for key in client.scan_iter(f"{keys.receipt('')}*"):
+                for key in client.scan_iter(f"{OutboxKeys.beside(keys).receipt('')}*"):
                     client.delete(key)
 
     def _answers(self) -> bool:

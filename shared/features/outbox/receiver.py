@@ -10,8 +10,8 @@ from pydantic import Field
 
 from firmq.shared.domain.task import NewTask
 from firmq.shared.domain.traceparent import checked
+from firmq.shared.features.outbox.receipts import Receipts
 from firmq.shared.stores.queues import Submitted
-from firmq.shared.stores.receipts import Receipts
 from firmq.shared.submission.bodies import NewTaskBody, read_body
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.task_factory import Submitter, TaskFactory, not_in_a_batch, refusal_of

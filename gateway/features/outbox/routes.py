@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from firmq.gateway import schemas
 from firmq.gateway.auth.authenticator import submitter
+from firmq.gateway.features.outbox import schemas
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.shared.failpoints import failpoint
+from firmq.shared.features.outbox.receiver import OutboxReceiver
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.submission import refusals
-from firmq.shared.submission.outbox import OutboxReceiver
 
 
 class OutboxRoutes:
@@ -23,7 +22,7 @@ class OutboxRoutes:
     @endpoint(
         "POST",
         "/tasks/outbox",
-        Across.ROWS,
+        "firmq.gateway.features.outbox.partitions:send",
         tag="tasks",
         scope=Scope.SUBMIT,
         body=schemas.OutboxBody,

@@ -1,0 +1,8 @@
+"""The keys of the outbox."""
+
+from __future__ import annotations
+
+from firmq.shared.features.outbox.keys import OutboxKeys
+from firmq.shared.registry import Feature
+
+FEATURE = Feature(keys=OutboxKeys)
