@@ -29,6 +29,8 @@ class Feature:
     """Beginnings of paths that an id follows."""
     slots: Mapping[str, str] = field(default_factory=dict)
     """The template that is shown at a place of a page of the core, by the name of the place."""
+    statistics: Callable[[str | None], Mapping[str, Any]] | None = None
+    """Returns what the pages of all types, or of one, show of the past: `report`, `percentiles`, `slowest`."""
     audit_link: Callable[[str, str], str] | None = None
     """Returns the path of what an entry of the audit record is about, by its action and object; "" for none."""
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from firmq.dashboard.cache import FRESH, TTLCache
 from firmq.dashboard.overview import Overview, Snapshot
@@ -20,7 +20,7 @@ from firmq.shared.alerts.incident import Incident
 from firmq.shared.domain.preview import PREVIEW, preview
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
-from firmq.shared.errors import HistoryUnavailable, TaskNotFound
+from firmq.shared.errors import TaskNotFound
 from firmq.shared.stores.audit import AuditEntry, AuditFilter
 from firmq.shared.stores.batches import Batch, BatchItem
 from firmq.shared.stores.breakdown import Breakdown
@@ -33,9 +33,6 @@ from firmq.shared.stores.selection import Source
 from firmq.shared.stores.task_types import TaskType
 from firmq.shared.stores.tasks import Filter, Page, Reading, Unread
 from firmq.shared.stores.workers import WorkerInfo
-
-if TYPE_CHECKING:
-    from firmq.shared.history.analytics import Report, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,15 +115,6 @@ class Queries:
             return Relations(relatives={summary.id: alone}, dependences=(), cut=False)
         return self.cache.get(("relations", summary.id), lambda: read_relations(self.stores.redis, summary.id))
 
-    @_cached
-    def report(self, wanted: Wanted) -> Report:
-        """Returns the statistics of a range. Raises HistoryUnavailable."""
-        from firmq.shared.history.analytics import read_report  # SQLAlchemy is slow to import
-
-        if self.stores.history is None:
-            raise HistoryUnavailable("this dashboard has no HISTORY_URL")
-        return read_report(self.stores.history, wanted)
-
     def breakdown(self, source: Source, named: str | None, most: int | None = None) -> Breakdown:
         """Returns how many tasks have which content, of about `most` tasks. Raises BatchNotFound and TooManyAtOnce."""
 
@@ -143,12 +131,8 @@ class Queries:
     @_cached
     def slowest(self, task_type: str, limit: int) -> Sequence[TaskSummary]:
         """Returns the tasks of a type that ran longest, of those that completed last."""
-        found: Sequence[TaskSummary] = [
-            each for each in self.recent(task_type) if each.state is TaskState.COMPLETED and each.ran is not None
-        ]
-        if self.stores.history:
-            with suppress(HistoryUnavailable):
-                found = self.stores.history.slowest(task_type, limit)
+        recent = self.recent(task_type)
+        found = [each for each in recent if each.state is TaskState.COMPLETED and each.ran is not None]
         return sorted(found, key=lambda each: each.ran or timedelta(0), reverse=True)[:limit]
 
     @_cached

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from firmq.shared.alerts.incident import Incidents
-from firmq.shared.history.records import open_history, open_records
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
@@ -23,7 +22,7 @@ from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
-from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.tasks import Records, all_records
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.bodies import context_of
 from firmq.shared.submission.task_factory import TaskFactory
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from firmq.shared.config.settings import Settings
-    from firmq.shared.history.reading import History
     from firmq.shared.observability.tracing import Tracing
 
 
@@ -54,10 +52,9 @@ class Stores:
     personal_keys: PersonalKeys
     queues: Queues
     schedules: ScheduleStore
-    history: History | None
     tasks: Records
     all_tasks: Records
-    """With those that are in the history only."""
+    """With those that features keep beside Redis."""
     types: TaskTypes
     type_cache: TypeCache
     task_factory: TaskFactory
@@ -69,7 +66,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
     """Returns the stores; nothing is read yet. `accounts` is the client of the one with personal keys."""
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
-    tasks, history = Records(scripts, queues.register, Payloads.of(settings)), open_history(settings)
+    tasks = Records(scripts, queues.register, Payloads.of(settings))
     batches = Batches(scripts)
     dead_letters = DeadLetters(scripts, tasks, tracing, timedelta(seconds=settings.retention_deleted))
     types, bodies = TaskTypes(redis), context_of(settings, webhooks=True)
@@ -89,9 +86,8 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
         personal_keys=PersonalKeys(Scripts(accounts, confirm_writes=settings.confirm_writes)),
         queues=queues,
         schedules=ScheduleStore(scripts),
-        history=history,
         tasks=tasks,
-        all_tasks=open_records(tasks, history),
+        all_tasks=all_records(tasks, settings),
         types=types,
         type_cache=type_cache,
         task_factory=TaskFactory(type_cache, tracing, settings.default_priority, bodies, tasks.payloads, scripts.mark),

@@ -36,7 +36,6 @@ PAGES: dict[str, str] = {
     "/batches": "Batches",
     "/schedules": "Schedules",
     "/types": "Types",
-    "/analytics": "Analytics",
     "/dead-letters": "Dead letters",
     "/workers": "Workers",
     "/queues": "Queues",

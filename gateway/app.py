@@ -27,7 +27,6 @@ from firmq.gateway.metrics_federation import MetricsFederation
 from firmq.gateway.partitions.members import Member, Members
 from firmq.gateway.partitions.router import Router
 from firmq.gateway.readiness import Readiness
-from firmq.gateway.routes.analytics import AnalyticsRoutes
 from firmq.gateway.routes.audit import AuditRoutes
 from firmq.gateway.routes.batch_progress import BatchRoutes
 from firmq.gateway.routes.batches import BatchSubmission
@@ -53,7 +52,6 @@ from firmq.shared.alerts.incident import Incidents
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TASK_ID
-from firmq.shared.history.records import open_history, open_records
 from firmq.shared.observability.instrumentation import trace_redis, trace_requests
 from firmq.shared.observability.tracing import Tracing
 from firmq.shared.redis.client import connect_for
@@ -71,7 +69,7 @@ from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
-from firmq.shared.stores.tasks import Records
+from firmq.shared.stores.tasks import Records, all_records
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.bodies import context_of
 from firmq.shared.submission.task_factory import TaskFactory
@@ -168,7 +166,7 @@ def _add_routes(
     queues = Queues.of(scripts, settings)
     payloads = Payloads.of(settings)
     records = Records(scripts, queues.register, payloads)
-    history = open_history(settings)
+    every = all_records(records, settings)
     workers = Workers(redis, settings.lease())
     type_cache = TypeCache(
         TaskTypes(redis),
@@ -189,7 +187,7 @@ def _add_routes(
     routes = (
         Tasks(
             queues=queues,
-            records=open_records(records, history),
+            records=every,
             type_cache=type_cache,
             task_factory=task_factory,
             metrics=metrics,
@@ -222,7 +220,6 @@ def _add_routes(
             tracing,
             settings.default_priority,
         ),
-        AnalyticsRoutes(history),
         BreakdownRoutes(Breakdowns(records, batches)),
         TimelineRoutes(Incidents(scripts, workers)),
         HealthRoutes(
@@ -244,7 +241,7 @@ def _add_routes(
         ),
         audit=Audit(redis),
     )
-    services = Services(settings, scripts, queues, dead_letters, type_cache, task_factory, metrics, redaction)
+    services = Services(settings, scripts, every, queues, dead_letters, type_cache, task_factory, metrics, redaction)
     added = [each for feature in features() for each in feature.routes(services)]
     declared = [each for part in (*routes, *added) for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), keyring.required)), guards)

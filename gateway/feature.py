@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firmq.shared.redis.scripts import Scripts
     from firmq.shared.stores.dead_letters import DeadLetters
     from firmq.shared.stores.queues import Queues
+    from firmq.shared.stores.tasks import Records
     from firmq.shared.submission.task_factory import TaskFactory
     from firmq.shared.submission.type_cache import TypeCache
 
@@ -25,6 +26,8 @@ class Services:
 
     settings: Settings
     scripts: Scripts
+    records: Records
+    """With those that features keep beside Redis."""
     queues: Queues
     dead_letters: DeadLetters
     type_cache: TypeCache

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import visible
-from firmq.shared.domain.histogram import Histogram, percentiles
 from firmq.shared.domain.retry import RetryPolicy
 from firmq.shared.domain.task import TaskDetail, TaskSummary, Webhook
-from firmq.shared.history.rows import COUNTS
 from firmq.shared.stores.batches import Batch
 from firmq.shared.stores.pauses import Pause
 from firmq.shared.stores.queues import QueueInfo
 from firmq.shared.stores.task_types import Offer, TaskType
 from firmq.shared.stores.workers import WorkerInfo
 from firmq.shared.submission import reading
-
-if TYPE_CHECKING:
-    from firmq.shared.history.analytics import Report
-    from firmq.shared.history.rows import Totals
 
 
 def task(summary: TaskSummary) -> schemas.TaskView:
@@ -147,53 +141,3 @@ def batch(found: Batch) -> schemas.BatchView:
         stopped_at=found.stopped_at,
         work=found.work,
     )
-
-
-def analytics(found: Report) -> schemas.AnalyticsView:
-    """Returns the statistics of a range."""
-    wanted = found.wanted
-    length = wanted.ends - wanted.begins
-    return schemas.AnalyticsView(
-        since=_second(wanted.begins),
-        until=_second(wanted.ends),
-        step_seconds=wanted.step,
-        total=schemas.TotalsView(**_totals(found.total)),
-        before=schemas.TotalsView(**_totals(found.before)),
-        points=[_point(found.start_of(at), each) for at, each in enumerate(found.points)],
-        points_before=[_point(found.start_of(at) - length, each) for at, each in enumerate(found.points_before)],
-        types=_groups(found.types),
-        queues=_groups(found.queues),
-        app_versions=_groups(found.versions),
-        causes=[
-            schemas.CauseView(
-                cause=each.key, type=each.type, error=each.error, failed=each.failed, failed_before=each.before
-            )
-            for each in found.causes
-        ],
-    )
-
-
-def _point(at: int, totals: Totals) -> schemas.PointView:
-    return schemas.PointView(at=_second(at), **_totals(totals))
-
-
-def _groups(groups: Mapping[str, Totals]) -> list[schemas.GroupView]:
-    return [schemas.GroupView(name=name, **_totals(each)) for name, each in groups.items()]
-
-
-def _totals(totals: Totals) -> dict[str, Any]:
-    return {
-        **{name: totals.counts[name] for name in COUNTS},
-        "failure_rate": round(totals.failure_rate, 6),
-        "wait": _durations(totals.wait),
-        "run": _durations(totals.run),
-    }
-
-
-def _durations(durations: Histogram) -> schemas.DurationsView:
-    p50, p95, p99 = percentiles(durations)
-    return schemas.DurationsView(p50=p50, p95=p95, p99=p99)
-
-
-def _second(at: int) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pkgutil import resolve_name
 from typing import Any
 
-FEATURES: tuple[str, ...] = ("bulk", "outbox")
+FEATURES: tuple[str, ...] = ("bulk", "outbox", "history")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,14 @@ class Feature:
     """Its housekeeping jobs, of which each has a lock of its name."""
     timeline: str = ""
     """A function that returns its events for the timeline: see `shared/alerts/incident.py`."""
+    settings: str = ""
+    """Its group of settings, which becomes a part of `Settings`."""
+    records: str = ""
+    """A function of `Records` and settings that returns records which also have the tasks that the feature keeps."""
+    checks: str = ""
+    """A function of Redis and settings that returns its findings for the doctor."""
+    alerts: str = ""
+    """A function of `Scripts` that returns the alerts of the moment."""
 
 
 def folders_of(part: str) -> list[Traversable]:
@@ -38,3 +47,8 @@ def folders_of(part: str) -> list[Traversable]:
 def features_of(part: str) -> list[Any]:
     """Returns what each feature adds to a part."""
     return [import_module(f"firmq.{part}.features.{each.name}.feature").FEATURE for each in folders_of(part)]
+
+
+def added(what: str) -> list[Any]:
+    """Returns what the features name in a field of `Feature`, such as "timeline"."""
+    return [resolve_name(name) for each in features_of("shared") if (name := getattr(each, what))]

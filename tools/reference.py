@@ -24,10 +24,10 @@ from firmq.outbox.rows import Backlog
 from firmq.shared.cli.main import parser as cli_parser
 from firmq.shared.config.settings import Settings, load, yaml_path
 from firmq.shared.domain.task import TRANSITIONS, Outcome
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
-from firmq.shared.stores.unarchived import Unarchived
 from firmq.worker.housekeeping.main import build
 from firmq.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
 from tests.integration.rq_jobs.features import FEATURES

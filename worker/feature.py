@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from firmq.shared.registry import features_of
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from firmq.shared.config.settings import Settings
     from firmq.shared.observability.tracing import Tracing
     from firmq.shared.redis.scripts import Scripts
@@ -28,9 +30,14 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """The housekeeping jobs of a feature; each runs under a lock of its own."""
+    """What a feature adds: its jobs, each of which runs under a lock of its own, and what goes on around them."""
 
     jobs: Callable[[Services], Sequence[HousekeepingJob]]
+    """Those with a method `collect` are registered as collectors of metrics."""
+    start: Callable[[Settings, Scripts, str], None] | None = None
+    """Called when a housekeeper of a name starts."""
+    gauges: Callable[[Scripts], Iterable[Metric]] | None = None
+    """Returns what the leader measures of the whole system."""
 
 
 def features() -> list[Feature]:

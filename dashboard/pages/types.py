@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, abort, request, url_for
@@ -10,20 +10,20 @@ from flask import Blueprint, abort, request, url_for
 from firmq.dashboard.auth.security import needs, person
 from firmq.dashboard.auth.users import Role
 from firmq.dashboard.context import changed, context, show
+from firmq.dashboard.feature import features
 from firmq.dashboard.filters import pause_of
 from firmq.dashboard.present import pretty
-from firmq.dashboard.report import last_failures, read_wanted, report_values
 from firmq.shared.domain import histogram
 from firmq.shared.domain.task import TaskState, TaskSummary
-from firmq.shared.errors import HistoryUnavailable
 from firmq.shared.stores.pauses import of_type
+from firmq.shared.stores.tasks import Filter
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
 blueprint = Blueprint("types", __name__)
 
-SLOWEST = 5
+LAST_FAILURES = SLOWEST = 5
 LONGEST_SCHEMA = 8192
 """Characters of a schema that the page shows; the API has the whole."""
 MOST = 100
@@ -49,9 +49,8 @@ def type_page(name: str) -> str:
         schema=pretty(published.schema)[:LONGEST_SCHEMA] if published else "",
         groups=[] if values else _dead_letters(name),
         sample=None if values else _sample(context.queries.recent(name)),
-        last_failures=last_failures(name),
-        slowest=context.queries.slowest(name, SLOWEST),
-        **values,
+        last_failures=context.queries.tasks(Filter(state=TaskState.FAILED, type=name), None).items[:LAST_FAILURES],
+        **{"slowest": context.queries.slowest(name, SLOWEST), **values},
     )
 
 
@@ -82,15 +81,10 @@ def _demand_known(name: str) -> None:
         abort(400, f"no worker has registered a task type {name[:100]}")
 
 
-def _statistics(name: str | None) -> dict[str, Any]:
-    """Returns the values of the report; none where there is no history or its database does not answer."""
-    if not context.settings.history_url:
-        return {}
-    wanted = read_wanted(name)
-    try:
-        return report_values(wanted)
-    except HistoryUnavailable:
-        return {}
+def _statistics(name: str | None) -> Mapping[str, Any]:
+    """Returns what a feature knows of the past of all types, or of one; nothing where none does."""
+    found = (feature.statistics(name) for feature in features() if feature.statistics)
+    return next(filter(None, found), {})
 
 
 def _dead_letters(name: str) -> list[Any]:

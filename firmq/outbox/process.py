@@ -51,15 +51,14 @@ def refused_lines(table: Table) -> list[str]:
 
 def _metrics_server(relay: Relay, settings: Settings) -> MetricsServer:
     port = settings.outbox_metrics_port
-
-    def live() -> Check:
-        return Check(True, {})
-
-    def ready() -> Check:
-        return Check(not relay.failing, {"failing": relay.failing})
-
     try:
-        return MetricsServer(settings.bind_host, port, registry_of(relay), live, ready)
+        return MetricsServer(
+            settings.bind_host,
+            port,
+            registry_of(relay),
+            live=lambda: Check(True, {}),
+            ready=lambda: Check(not relay.failing, {"failing": relay.failing}),
+        )
     except OSError as error:
         exit_with(
             f"port {port} for the relay's metrics cannot be used ({error.strerror}): "

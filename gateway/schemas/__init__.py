@@ -4,7 +4,6 @@ There is one module per resource. Import the package and write `schemas.NAME` to
 """
 
 # ruff: noqa: F403  # every name of the files below is one of the package
-from firmq.gateway.schemas.analytics import *
 from firmq.gateway.schemas.batches import *
 from firmq.gateway.schemas.breakdown import *
 from firmq.gateway.schemas.filters import *

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from firmq.shared.alerts.store import LOGGED, AlertStore
 from firmq.shared.domain.clock import instant
 from firmq.shared.redis.client import text, translated
-from firmq.shared.registry import features_of
+from firmq.shared.registry import added
 from firmq.shared.stores.audit import KEPT as AUDIT_KEPT
 from firmq.shared.stores.audit import Audit, AuditEntry, AuditFilter
 from firmq.shared.stores.deploys import Deploys
@@ -89,7 +88,7 @@ class Incidents:
     def __init__(self, scripts: Scripts, workers: Workers) -> None:
         self.scripts = scripts
         self.workers = workers
-        self.more = [resolve_name(each.timeline)(scripts) for each in features_of("shared") if each.timeline]
+        self.more = [source(scripts) for source in added("timeline")]
         self.audit = Audit(scripts.redis)
         self.alerts = AlertStore(scripts)
         self.deploys = Deploys(scripts)

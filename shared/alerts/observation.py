@@ -7,21 +7,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firmq.shared.domain.clock import instant, instant_us
 from firmq.shared.domain.task import TaskState
 from firmq.shared.redis.client import text, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import info
+from firmq.shared.registry import added
 from firmq.shared.stores.deploys import Deploy, Deploys, VersionEnds
 from firmq.shared.stores.failure_groups import FailureGroup, FailureGroups
 from firmq.shared.stores.locks import LockAdmin, LockInfo
 from firmq.shared.stores.queues import QueueInfo, Queues
 from firmq.shared.stores.task_types import types_waiting
 from firmq.shared.stores.tasks import Records
-from firmq.shared.stores.unarchived import Feed, feed
 from firmq.shared.stores.workers import WorkerInfo, Workers
+
+if TYPE_CHECKING:
+    from firmq.shared.alerts.rules import Alert
 
 RECENT = timedelta(minutes=10)
 """How long an event of a moment, such as a dead letter, counts as recent."""
@@ -78,8 +81,8 @@ class Observation:
     """The locks of housekeeping."""
     lost_locks: Mapping[str, datetime]
     """Locks that were recently lost by a holder that was still at work, with when that was noticed."""
-    history: Feed | None = None
-    """How the feeding of the history goes; None where there is none."""
+    of_features: Sequence[Alert] = ()
+    """The alerts that features raise."""
     deploys: Sequence[Deploy] = ()
     """The versions on record, the latest first."""
     version_ends: Sequence[VersionEnds] = ()
@@ -136,7 +139,7 @@ class Observer:
             locks=self.locks.of_housekeeping(),
             deploys=self.deploys.all(),
             version_ends=self.deploys.ends(instant_us(at)),
-            history=feed(self.scripts.redis, self.scripts.keys, instant_us(at)),
+            of_features=[alert for alerts in added("alerts") for alert in alerts(self.scripts)],
             **first,
         )
 

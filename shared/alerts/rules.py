@@ -103,7 +103,7 @@ def alerts(now: Observation, thresholds: Thresholds) -> list[Alert]:
         *_housekeeping(now),
         *_schedules(now, thresholds),
         *_locks(now),
-        *_history(now),
+        *now.of_features,
         *_queues(now, thresholds),
         *_dead_letters(now, thresholds),
         *_versions(now),
@@ -269,18 +269,6 @@ def _locks(now: Observation) -> Iterator[Alert]:
             title=f"Lock {name} was lost {_MINUTES} by a housekeeper that was at work",
             advice="It was suspended, short of processor, or cut off from Redis. No data was changed.",
             link="/locks",
-        )
-
-
-def _history(now: Observation) -> Iterator[Alert]:
-    state = now.history
-    if state and state.trouble and state.waiting:
-        yield Alert(
-            name="FirmqHistoryLate",
-            level=Level.WARNING,
-            title=f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store",
-            advice=f"Tasks run as usual. {state.trouble[:1].upper()}{state.trouble[1:]}.",
-            link="/analytics",
         )
 
 

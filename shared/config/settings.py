@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from types import new_class
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError, model_validator
@@ -20,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from firmq.shared.config import other_names
 from firmq.shared.config.groups.alerts import AlertSettings
 from firmq.shared.config.groups.dashboard import DashboardSettings
-from firmq.shared.config.groups.history import HistorySettings
+from firmq.shared.config.groups.group import Group
 from firmq.shared.config.groups.housekeeping import HousekeepingSettings
 from firmq.shared.config.groups.http_calls import HttpCallSettings
 from firmq.shared.config.groups.listening import ListeningSettings
@@ -42,9 +43,18 @@ from firmq.shared.domain.queue_selection import QueueSelection
 from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from firmq.shared.domain.url import in_url
 from firmq.shared.errors import InvalidJSON, NotInstalled, SettingsError
+from firmq.shared.registry import added
 
 if TYPE_CHECKING:
     from firmq.shared.domain.schedule import Schedule
+
+
+if TYPE_CHECKING:
+
+    class FeatureSettings(Group):
+        """The settings that features add. Their code reads them with `Group.of`."""
+else:
+    FeatureSettings = new_class("FeatureSettings", (*added("settings"), Group))
 
 
 class Settings(
@@ -53,7 +63,7 @@ class Settings(
     ObservabilitySettings,
     OidcSettings,
     DashboardSettings,
-    HistorySettings,
+    FeatureSettings,
     ScheduleSettings,
     HousekeepingSettings,
     RqSettings,

@@ -114,12 +114,6 @@ def _database(url: str) -> None:
         raise ValueError("must be like postgresql+psycopg://app@db:5432/shop, with %40 for an @ in a password")
 
 
-def _history(url: str) -> None:
-    _database(url)
-    if url and not re.match(r"(sqlite|postgresql(\+\w+)?):", url):
-        raise ValueError("must begin with postgresql+psycopg:// or sqlite:///, as a URL of SQLAlchemy does")
-
-
 def _payload_store(url: str) -> None:
     parts = split_url(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
@@ -218,7 +212,6 @@ RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
 Partitions = Annotated[tuple[str, ...], BeforeValidator(_addresses), _valid(_partitions)]
 PayloadStoreUrl = Annotated[str, _valid(_payload_store)]
 DatabaseUrl = Annotated[str, _valid(_database)]
-HistoryUrl = Annotated[str, _valid(_history)]
 KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]
 Secrets = Annotated[Names, _valid(lambda secrets: [signing_key(each) for each in secrets])]

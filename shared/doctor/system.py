@@ -12,13 +12,13 @@ from firmq.shared.domain.clock import instant_us
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import keys_of, raw, text
 from firmq.shared.redis.scripts import Scripts
+from firmq.shared.registry import added
 from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.locks import LockAdmin
 from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS, Presence
 from firmq.shared.stores.queue_register import QueueRegister
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.task_types import TaskTypes
-from firmq.shared.stores.unarchived import MOST_WAITING, feed
 from firmq.shared.stores.waiting import explain_waiting
 from firmq.shared.stores.workers import Workers, capacity
 
@@ -65,7 +65,7 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         _types(redis),
         check_housekeeping(redis, settings),
         *check_relay(redis),
-        *check_history(redis, settings),
+        *(finding for check in added("checks") for finding in check(redis, settings)),
     ]
 
 
@@ -247,25 +247,6 @@ def check_relay(redis: Redis) -> list[Finding]:
         return [fine("relay", "it reports that it runs")]
     advice = "start it: firmq outbox, or with Django: manage.py firmq_outbox"
     return [doubtful("relay", f"none has reported for {silent:.0f} s: rows of the outbox wait", advice)]
-
-
-def check_history(redis: Redis, settings: Settings) -> list[Finding]:
-    """Returns whether ended tasks are stored in the history in time; nothing where there is none."""
-    state = feed(redis, keys_of(redis), Scripts(redis).now_us())
-    if state is None and not settings.history_url:
-        return []
-    if state is None:
-        return [
-            doubtful("history", "HISTORY_URL is set, and no housekeeper stores history", "set it for housekeepers too")
-        ]
-    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {state.lag.total_seconds():.0f} s"
-    if state.lost:
-        seen += f"; {state.lost:,} were given up, because more than {MOST_WAITING:,} waited"
-    if not state.trouble:
-        return [fine("history", seen)]
-    return [
-        doubtful("history", f"{seen}: {state.trouble}", "check the database of HISTORY_URL and the housekeeper's log")
-    ]
 
 
 def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:

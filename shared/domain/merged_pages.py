@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 _ARCHIVED = "h"
-"""What positions in the history begin with (`shared/history/records.py`)."""
+"""What positions in the history begin with (`shared/features/history/records.py`)."""
 _CURSOR = "p."
 
 

@@ -25,12 +25,14 @@ from firmq.shared.domain.task import TASK_ID, TaskDetail, TaskState, TaskSummary
 from firmq.shared.errors import CorruptRecord, TaskNotFound
 from firmq.shared.redis.client import raw, text, translated
 from firmq.shared.redis.quarantine import raise_unless_corruption, without_corrupt
+from firmq.shared.registry import added
 from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.record_fields import SUMMARY_FIELDS, broken, read_detail, read_summary
 
 if TYPE_CHECKING:
     from redis import Redis
 
+    from firmq.shared.config.settings import Settings
     from firmq.shared.redis.keys import Keys
     from firmq.shared.redis.scripts import Scripts
 
@@ -311,6 +313,10 @@ class Records:
             positions=tuple(cursor_of(text(row[1]), row[0]) for row in rows),
         )
 
+    def kept(self, task_ids: Collection[str]) -> set[str]:
+        """Returns those of these tasks that are on record beside Redis, where a feature keeps tasks."""
+        return set()
+
     def counts(self) -> dict[TaskState, int]:
         """Returns the number of tasks by state, all at one instant: none is missed while it changes state."""
         indexes = {state: self._state_indexes(state, self.queues) for state in TaskState}
@@ -369,6 +375,13 @@ class Records:
         # A stock worker that took an entry of ours may have added a failure after the result.
         returned = (fields[b"return_value"] for _, fields in entries or [] if fields and b"return_value" in fields)
         return raw(next(returned, b""))
+
+
+def all_records(records: Records, settings: Settings) -> Records:
+    """Returns these records with those that features keep beside Redis."""
+    for extend in added("records"):
+        records = extend(records, settings)
+    return records
 
 
 def _reading(task_id: str, record: Sequence[bytes] | bytes, result: bytes, position: int, cause: bytes) -> Reading:

@@ -21,6 +21,7 @@ from firmq.gateway import serve as gateway_server
 from firmq.shared.cli.parts import COMMANDS
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.errors import SettingsError
+from firmq.shared.features.history.settings import HistorySettings
 from firmq.shared.stores.api_keys import Keyring, Scope, new_key
 from tests.deployment import compose_file
 from tests.deployment.compose_file import DEFAULTS, PARTS, PASSWORDS, seconds, services
@@ -161,7 +162,7 @@ def test_who_needs_a_password_waits_for_it_and_finds_it(environment: dict[str, s
 def test_the_profile_with_a_database_is_that_of_the_page() -> None:
     page = (ROOT / "docs" / "deploy" / "compose.md").read_text().partition("## History in PostgreSQL")[2]
     [url] = re.findall(r"^echo HISTORY_URL=(\S+) >> settings.env$", page, re.MULTILINE)
-    address = make_url(load({"HISTORY_URL": url}).history_url)
+    address = make_url(HistorySettings.of(load({"HISTORY_URL": url})).history_url)
     there = json.loads(compose_file.read().stdout)["services"]
     database = there[address.host or ""]
     assert database["profiles"] == ["postgres"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import create_engine, func, inspect, select
 
-from firmq.shared.history.tables import METADATA, STATISTICS, TASKS
+from firmq.shared.features.history.tables import METADATA, STATISTICS, TASKS
 
 POSTGRESQL = os.environ.get("TEST_POSTGRESQL_URL", "")
 DATABASES = ("sqlite", *(("postgresql",) if POSTGRESQL else ()))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
@@ -27,26 +27,24 @@ from firmq.shared.domain.partition import preferred
 from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState
-from firmq.shared.errors import StoreUnavailable, needs
-from firmq.shared.history.records import open_history
+from firmq.shared.errors import StoreUnavailable
 from firmq.shared.http.bind import raise_file_limit
 from firmq.shared.http.metrics_server import Check, MetricsServer
 from firmq.shared.observability import logs
 from firmq.shared.observability.instrumentation import trace_redis
 from firmq.shared.observability.tracing import Tracing
-from firmq.shared.redis.client import connect, translated
+from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import exit_if_unusable
 from firmq.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
 from firmq.shared.stores.payloads import Payloads as StoredPayloads
 from firmq.shared.stores.payloads import open_payload_store
-from firmq.shared.stores.presence import EVERY, LIVE, RELAY, WITHOUT_LOCKS, Presence
+from firmq.shared.stores.presence import EVERY, WITHOUT_LOCKS, Presence
 from firmq.shared.stores.queue_register import QueueRegister
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
-from firmq.shared.stores.tasks import Records
-from firmq.shared.stores.unarchived import Unarchived
+from firmq.shared.stores.tasks import Records, all_records
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
@@ -68,17 +66,12 @@ from firmq.worker.housekeeping.metrics import ByPartition, Metrics, SystemGauges
 from firmq.worker.housekeeping.registry import HousekeepingJob
 from firmq.worker.housekeeping.runner import Housekeeper
 
-if TYPE_CHECKING:
-    from firmq.worker.housekeeping.jobs.history import History
-
 log = logging.getLogger(__name__)
 
 LATE = 30.0
 """Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
 OTHERS_TIMEOUT = 0.5
 """Seconds that a job waits for an answer of another partition."""
-HISTORY_TIMEOUT = 10.0
-"""Seconds that the job `history` waits for its database; below LATE: a frozen one does not look like a stuck job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +99,27 @@ def build(
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    payloads = _payloads(settings, scripts, partitions or {}, own)
     records = Records(scripts, queues.register, StoredPayloads.of(settings))
     services = Services(settings=settings, scripts=scripts, records=records, tracing=tracing)
-    optional: list[History | Payloads] = [*_history(settings, scripts), *payloads]
-    jobs = [
+    jobs: list[HousekeepingJob] = [
         *_jobs(settings, scripts, queues.register, late, tracing),
         *(job for feature in features() for job in feature.jobs(services)),
-        *optional,
+        *_payloads(settings, scripts, records, partitions or {}, own),
         *_rq_scheduler(settings, scripts, own),
+        MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval)),
+        Schedules(
+            schedule_store,
+            _seconds(settings.housekeeper_schedules_interval),
+            _seconds(settings.housekeeper_schedules_grace),
+            late_schedules,
+        ),
     ]
-    max_elements = MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval))
-    schedules = Schedules(
-        schedule_store,
-        _seconds(settings.housekeeper_schedules_interval),
-        _seconds(settings.housekeeper_schedules_grace),
-        late_schedules,
-    )
     metrics = _metrics(settings, scripts, queues)
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
     strategies: dict[HousekeepingJob, LockStrategy] = {
-        job: RoundByRound(locks, lock_of(settings, job), settings.instance_id)
-        for job in (*jobs, max_elements, schedules)
+        job: RoundByRound(locks, lock_of(settings, job), settings.instance_id) for job in jobs
     }
     strategies[metrics] = leadership
     if channels := channels_of(settings):
@@ -138,8 +128,16 @@ def build(
         strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
-    gauges = SystemGauges(leadership, metrics)
-    for part in (_Info(runner), runner, lock_metrics, late, late_schedules, max_elements, schedules, gauges, *optional):
+    counting: list[Any] = [job for job in jobs if hasattr(job, "collect")]
+    for part in (
+        _Info(runner),
+        runner,
+        lock_metrics,
+        late,
+        late_schedules,
+        SystemGauges(leadership, metrics),
+        *counting,
+    ):
         registry.register(part)
     return Parts(runner, leadership, locks, schedule_store, registry, scripts)
 
@@ -184,24 +182,6 @@ def _jobs(
     ]
 
 
-def _history(settings: Settings, scripts: Scripts) -> list[History]:
-    """Returns the job that stores history, if there is one; without it, a single housekeeper has ends forgotten."""
-    if not settings.history_url:
-        return []
-    with needs("HISTORY_URL", extra="history"):
-        from firmq.shared.history.database import Database
-        from firmq.shared.history.feeding import Feeder
-        from firmq.worker.housekeeping.jobs.history import History
-    return [
-        History(
-            scripts,
-            Feeder(Database(settings.history_url, HISTORY_TIMEOUT)),
-            history_retention(settings),
-            _seconds(settings.housekeeper_history_interval),
-        )
-    ]
-
-
 def _rq_scheduler(settings: Settings, scripts: Scripts, own: int) -> list[HousekeepingJob]:
     """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run; they are in partition 0."""
     if not settings.rq_queues or own:
@@ -213,14 +193,16 @@ def _rq_scheduler(settings: Settings, scripts: Scripts, own: int) -> list[Housek
     return [RqScheduler(entries, _seconds(settings.housekeeper_schedules_interval))]
 
 
-def _payloads(settings: Settings, scripts: Scripts, partitions: Mapping[int, Scripts], own: int) -> list[Payloads]:
+def _payloads(
+    settings: Settings, scripts: Scripts, records: Records, partitions: Mapping[int, Scripts], own: int
+) -> list[Payloads]:
     """Returns the job that removes payloads, if there is a store for them; the first of several partitions has it."""
     store = open_payload_store(settings.payload_store)
     if store is None or own != min(partitions, default=own):
         return []
     interval = _seconds(settings.housekeeper_payloads_interval)
     others = {number: each for number, each in partitions.items() if number != own}
-    return [Payloads(scripts, store, open_history(settings), interval, others=others)]
+    return [Payloads(scripts, store, all_records(records, settings), interval, others=others)]
 
 
 def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
@@ -289,32 +271,12 @@ def lock_of(settings: Settings, job: HousekeepingJob) -> Lock:
 
 def retention(settings: Settings) -> dict[TaskState, timedelta]:
     """Returns how long an ended task is kept, by its final state."""
-    return {
-        TaskState.COMPLETED: _seconds(settings.retention_completed),
-        TaskState.FAILED: _seconds(settings.retention_failed),
-        TaskState.CANCELLED: _seconds(settings.retention_cancelled),
-        TaskState.EXPIRED: _seconds(settings.retention_expired),
-    }
-
-
-def history_retention(settings: Settings) -> dict[TaskState, timedelta]:
-    """Returns how long the history keeps an ended task, by its final state."""
-    return {
-        TaskState.COMPLETED: _seconds(settings.history_retention_completed),
-        TaskState.FAILED: _seconds(settings.history_retention_failed),
-        TaskState.CANCELLED: _seconds(settings.history_retention_cancelled),
-        TaskState.EXPIRED: _seconds(settings.history_retention_expired),
-    }
+    return {state: _seconds(getattr(settings, f"retention_{state}")) for state in TaskState if state.ended}
 
 
 def limits(settings: Settings) -> dict[TaskState, int]:
     """Returns how many ended tasks are kept, by their final state."""
-    return {
-        TaskState.COMPLETED: settings.max_completed,
-        TaskState.FAILED: settings.max_failed,
-        TaskState.CANCELLED: settings.max_cancelled,
-        TaskState.EXPIRED: settings.max_expired,
-    }
+    return {state: getattr(settings, f"max_{state}") for state in TaskState if state.ended}
 
 
 def main() -> int:
@@ -349,8 +311,8 @@ def main() -> int:
     presences = [Presence(parts.scripts) for parts in partitions.values()]
     threading.Thread(target=_report, args=(presences, name, stop), name="presence", daemon=True).start()
     for parts in partitions.values():
-        if not settings.history_url:
-            forget_history(parts.scripts, name)
+        for start in filter(None, (feature.start for feature in features())):
+            start(settings, parts.scripts, name)
         if settings.housekeeper_distributed_execution_enabled:
             _release_locks_of_dead(parts.scripts, settings.instance_id)
         parts.runner.start()
@@ -407,18 +369,6 @@ def _release_locks_of_dead(scripts: Scripts, instance: str) -> None:
     with suppress(StoreUnavailable, *unanswered()):
         if names := LockAdmin(scripts).release_of_dead(instance):
             log.info("released locks of housekeepers that died: %s", ", ".join(names))
-
-
-def forget_history(scripts: Scripts, name: str) -> None:
-    """Ends the registration of ends for a history that this system, if it has no other housekeeper, no longer has."""
-    try:
-        with translated():
-            silences = Presence(scripts).silences().items()
-            if any(silent < LIVE for other, silent in silences if other not in (RELAY, name)):
-                return
-            Unarchived(scripts).give_up()
-    except StoreUnavailable as error:
-        log.warning("ended tasks are still registered for a history: %s", error)
 
 
 def _declare(schedule_store: ScheduleStore, schedules: list[Schedule], stop: threading.Event) -> None:

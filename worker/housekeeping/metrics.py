@@ -18,8 +18,8 @@ from firmq.shared.stores.locks import HeldLock
 from firmq.shared.stores.queues import QueueInfo, Queues
 from firmq.shared.stores.task_types import types_waiting
 from firmq.shared.stores.tasks import Records
-from firmq.shared.stores.unarchived import Feed, feed
 from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.worker.feature import features
 from firmq.worker.housekeeping.clock_watch import ClockWatch
 from firmq.worker.housekeeping.locking import Leadership
 from firmq.worker.housekeeping.registry import RunResult
@@ -91,7 +91,8 @@ class Metrics:
         yield from self._of_waiting(overview, now)
         yield self._of_tenants(overview, now)
         yield from self._of_types(now)
-        yield from _of_history(feed(self.scripts.redis, self.scripts.keys, now_us))
+        for gauges in filter(None, (feature.gauges for feature in features())):
+            yield from gauges(self.scripts)
         tasks = GaugeMetricFamily("firmq_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
@@ -178,18 +179,6 @@ class SystemGauges(Collector):
         measured = self.job.measured
         if leads and measured and self.monotonic() - measured.at < (self.job.interval + PATIENCE).total_seconds():
             yield from measured.metrics
-
-
-def _of_history(state: Feed | None) -> Iterator[Metric]:
-    """Yields how far the history is behind; nothing where there is none."""
-    if state is None:
-        return
-    for name, text, value in (
-        ("waiting", "Ended tasks that are not in the history yet.", state.waiting),
-        ("lag_seconds", "Age of the oldest ended task that is not in the history yet.", state.lag.total_seconds()),
-        ("lost", "Ended tasks given up for the history, because more waited for it than may.", state.lost),
-    ):
-        yield GaugeMetricFamily(f"firmq_history_{name}", text, value)
 
 
 def _age(since: datetime | None, now: datetime) -> float:

@@ -50,7 +50,7 @@ class DjangoTable:
     def transaction(self) -> Iterator[Rows]:
         self._check_connection()
         with transaction.atomic(using=self.using):
-            yield DjangoRows(self.using, self._rows(), self.locks)
+            yield DjangoRows(self._rows(), self.locks)
 
     def backlog(self) -> Backlog:
         """Returns how many rows there are. Reads the whole index."""
@@ -78,8 +78,7 @@ class DjangoTable:
 class DjangoRows:
     """The rows within one transaction."""
 
-    def __init__(self, using: str, rows: QuerySet[OutboxRow], locks: bool) -> None:
-        self.using = using
+    def __init__(self, rows: QuerySet[OutboxRow], locks: bool) -> None:
         self.rows = rows
         self.locking = rows.select_for_update(skip_locked=True) if locks else rows
 

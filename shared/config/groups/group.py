@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,3 +16,8 @@ class Group(BaseModel):
     """Base class of groups. Validation is built when settings are loaded: only `Settings` needs it, no single group."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def of(cls, settings: Group) -> Self:
+        """Returns settings as those of this group, which a feature adds: `Settings` does not name their fields."""
+        return cast("Self", settings)

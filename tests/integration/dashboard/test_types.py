@@ -15,12 +15,12 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskState
-from firmq.shared.history.database import Database
-from firmq.shared.history.feeding import Feeder
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.feeding import Feeder
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import of_type
-from firmq.shared.stores.unarchived import Unarchived
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System, wait_until
 
@@ -77,7 +77,7 @@ def test_with_a_history_a_type_has_rates_and_causes(
     moved = browser.get("/analytics?type=slowly&range=1h")
     assert moved.location == "/types/slowly?range=1h"
     assert "range=7d" in page
-    feeder.database.close()
+    feeder.database.engine.dispose()
 
 
 def test_the_page_of_a_busy_type_stays_small(
@@ -102,7 +102,7 @@ def test_the_page_of_a_busy_type_stays_small(
     browser = open_browser(history_url=f"sqlite:///{tmp_path}/history.db")
     for name in ("1h", "6h", "24h", "7d", "30d", "1y"):
         assert len(browser.text(f"/types/charge-card?range={name}").encode()) < SIXTY_KB, name
-    database.close()
+    database.engine.dispose()
 
 
 def test_a_type_is_paused_with_a_reason_and_an_end(system: System, browser: Browser, http: FlaskClient) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from firmq.shared.history.database import Database
-from firmq.shared.history.feeding import Feeder
-from firmq.shared.stores.unarchived import Unarchived
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.feeding import Feeder
+from firmq.shared.features.history.unarchived import Unarchived
 from tests.support.history import DATABASES, Contents, empty_history
 from tests.support.store import Store, store_on
 
@@ -56,5 +56,5 @@ def archive(request: pytest.FixtureRequest, redis_client: Redis, tmp_path: Path)
     for url in empty_history(request.param, tmp_path):
         made = Archive(store_on(redis_client), url)
         yield made
-        made.feeder.database.close()
+        made.feeder.database.engine.dispose()
         made.contents.engine.dispose()

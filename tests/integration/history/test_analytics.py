@@ -14,9 +14,9 @@ from firmq.dashboard.auth.users import Users
 from firmq.gateway.app import create_app as create_gateway
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.histogram import percentiles
-from firmq.shared.history.analytics import RANGES, Report, Wanted, read_report
-from firmq.shared.history.database import Database
-from firmq.shared.history.reading import History
+from firmq.shared.features.history.analytics import RANGES, Report, Wanted, read_report
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.reading import History
 from firmq.shared.redis.client import connect
 from firmq.shared.stores import maintenance
 from tests.integration.history.conftest import Archive
@@ -28,7 +28,7 @@ def history(archive: Archive) -> Iterator[History]:
     archive.feeder.store([])
     made = History(Database(archive.url, 10))
     yield made
-    made.database.close()
+    made.database.engine.dispose()
 
 
 def attempt(archive: Archive, ran: float, version: str = "1", queue: str = "normal", state: str = "completed") -> str:
@@ -67,7 +67,7 @@ def test_counts_and_percentiles_are_those_of_the_range(archive: Archive, history
     assert {name: each.ended for name, each in found.queues.items()} == {"normal": 4, "high": 1}
     assert list(found.types) == ["noop"]
     [cause] = found.causes
-    assert (cause.type, cause.error, cause.failed, cause.before) == ("noop", "Boom: at noon", 1, 0)
+    assert (cause.type, cause.error, cause.failed, cause.failed_before) == ("noop", "Boom: at noon", 1, 0)
 
 
 def test_filters_hold(archive: Archive, history: History) -> None:
@@ -124,7 +124,7 @@ def test_the_api_answers_with_statistics(archive: Archive, redis_url: str) -> No
     now = archive.store.scripts.now_us() / 1e6
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
     with connect(redis_url) as redis:
-        http = create_gateway(Settings(history_url=archive.url), redis).test_client()
+        http = create_gateway(Settings.model_validate({"history_url": archive.url}), redis).test_client()
         found = http.get(f"/analytics?range=6h&until={until}&app_version=1.42").json
         assert found is not None
         assert (found["total"]["completed"], found["total"]["failed"], found["step_seconds"]) == (1, 1, 300)
@@ -145,7 +145,7 @@ def test_the_dashboard_draws_statistics_and_leads_to_the_tasks(
     archive.feed()
     now = archive.store.scripts.now_us() // 1_000_000
     with connect(redis_url) as redis:
-        settings = Settings(history_url=archive.url)
+        settings = Settings.model_validate({"history_url": archive.url})
         http = create_dashboard(settings, redis, Users.load_or_exit(settings)).test_client()
         page = http.get(f"/analytics?range=1h&until={now}").text
         assert "Boom: at noon" in page

@@ -9,10 +9,10 @@ import pytest
 from firmq.shared.domain.histogram import encode, of
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import IncompatibleSchema
-from firmq.shared.history import tables
-from firmq.shared.history.database import Database
-from firmq.shared.history.feeding import Feeder
-from firmq.shared.stores import maintenance, unarchived
+from firmq.shared.features.history import tables, unarchived
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.feeding import Feeder
+from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge, requeue
 from tests.integration.history.conftest import Archive
 from tests.support.keys import keys
@@ -138,7 +138,7 @@ def test_the_number_of_ends_that_wait_is_bounded_and_the_rest_counted(archive: A
     archive.store.clock.advance(timedelta(seconds=1))
     maintenance.prune(archive.store.scripts, "failed", 1, 1)
     archive.end("completed", 2)
-    feed = unarchived.feed(archive.store.redis, keys, archive.store.scripts.now_us())
+    feed = unarchived.feed(archive.store.scripts)
     assert feed is not None
     assert (feed.waiting, feed.lost) == (3, 1)
     assert archive.feed() == 3
@@ -150,7 +150,7 @@ def test_the_lag_is_the_age_of_the_oldest_end(archive: Archive) -> None:
     archive.end()
     archive.store.clock.advance(timedelta(seconds=40))
     archive.unarchived.take(1, error="it is away")
-    feed = unarchived.feed(archive.store.redis, keys, archive.store.scripts.now_us())
+    feed = unarchived.feed(archive.store.scripts)
     assert feed == unarchived.Feed(waiting=1, lag=timedelta(seconds=40), lost=0, error="it is away")
 
 

@@ -10,9 +10,9 @@ from firmq.dashboard.app import create_app as create_dashboard
 from firmq.dashboard.auth.users import Users
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor.findings import Level
-from firmq.shared.doctor.system import check_history
+from firmq.shared.features.history.lag import check_history
+from firmq.shared.features.history.unarchived import Feed, Unarchived
 from firmq.shared.redis.client import connect
-from firmq.shared.stores.unarchived import Feed, Unarchived
 from tests.integration.history.conftest import Archive
 from tests.support.store import Store
 
@@ -30,7 +30,7 @@ def test_a_lag_of_minutes_is_no_trouble_and_an_error_is(lag: timedelta, error: s
 
 
 def test_the_doctor_says_how_far_the_history_is(store: Store) -> None:
-    settings = Settings(history_url="sqlite:///history.db")
+    settings = Settings.model_validate({"history_url": "sqlite:///history.db"})
     assert check_history(store.redis, Settings()) == []
     [without] = check_history(store.redis, settings)
     assert (without.level, "no housekeeper stores history" in without.seen) == (Level.WARNING, True)
@@ -47,7 +47,7 @@ def test_the_overview_warns_of_a_late_history(archive: Archive, redis_url: str) 
     archive.end()
     archive.unarchived.take(1, error="it is away")
     with connect(redis_url) as redis:
-        settings = Settings(history_url=archive.url)
+        settings = Settings.model_validate({"history_url": archive.url})
         overview = create_dashboard(settings, redis, Users.load_or_exit(settings)).test_client().get("/").text
     assert "with 1 ended tasks to store" in overview
     assert "It is away" in overview

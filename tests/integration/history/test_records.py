@@ -21,10 +21,10 @@ from firmq.shared.domain import task_data
 from firmq.shared.domain.search import parse_data
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import HistoryUnavailable, TaskNotFound
-from firmq.shared.history import reading
-from firmq.shared.history.database import Database
-from firmq.shared.history.reading import History, has_data
-from firmq.shared.history.records import LATEST, AllRecords
+from firmq.shared.features.history import reading
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.reading import History, has_data
+from firmq.shared.features.history.records import LATEST, AllRecords
 from firmq.shared.redis.client import connect
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge
@@ -42,7 +42,7 @@ def history(archive: Archive) -> Iterator[History]:
     archive.feeder.store([])
     made = History(Database(archive.url, 10))
     yield made
-    made.database.close()
+    made.database.engine.dispose()
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_database_that_hangs_costs_a_bounded_time_and_number_of_threads(tmp_pa
 
 @pytest.fixture
 def settings(archive: Archive) -> Settings:
-    return Settings(history_url=archive.url, queues={"high": 4, "normal": 3})
+    return Settings.model_validate({"history_url": archive.url, "queues": {"high": 4, "normal": 3}})
 
 
 def test_the_api_shows_forgotten_tasks(archive: Archive, settings: Settings, redis_url: str) -> None:
@@ -217,7 +217,9 @@ def test_the_api_shows_forgotten_tasks(archive: Archive, settings: Settings, red
 def test_the_api_says_that_the_history_is_away(archive: Archive, redis_url: str) -> None:
     archive.end()
     with connect(redis_url) as redis:
-        http = create_gateway(Settings(history_url="sqlite:////nowhere/history.db"), redis).test_client()
+        http = create_gateway(
+            Settings.model_validate({"history_url": "sqlite:////nowhere/history.db"}), redis
+        ).test_client()
         assert len(http.get("/tasks?status=completed").json["items"]) == 1  # type: ignore[index]  # it is JSON
         answer = http.get("/tasks/unknown")
         assert answer.status_code == 503

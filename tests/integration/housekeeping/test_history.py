@@ -15,7 +15,7 @@ import pytest
 
 from firmq.shared import failpoints
 from firmq.shared.domain.task import TaskState, new_task_id
-from firmq.shared.stores import unarchived
+from firmq.shared.features.history import unarchived
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.history import DATABASES, Contents, empty_history
@@ -125,7 +125,7 @@ def test_while_the_database_is_away_tasks_run_and_ends_wait(system: System, tmp_
     wait_until(lambda: scrape(port).get(("firmq_history_failures_total", ())), "failures are counted")
 
     def waits_in_vain() -> bool:
-        feed = unarchived.feed(system.redis, keys, system.scripts.now_us())
+        feed = unarchived.feed(system.scripts)
         return feed is not None and feed.waiting == 1 and "database of the history cannot be used" in feed.error
 
     wait_until(waits_in_vain, "the error is shown")

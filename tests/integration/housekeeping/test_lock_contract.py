@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock, OnError
 from firmq.shared.errors import LockChanged, LockLost, StepRefused
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.redis.client import text_or_number
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
@@ -33,9 +34,9 @@ from firmq.shared.stores.locks import (
 )
 from firmq.shared.stores.presence import RELAY, Presence
 from firmq.shared.stores.schedules import schedule_fire
-from firmq.shared.stores.unarchived import Unarchived
+from firmq.worker.features.history.feature import forget_history
 from firmq.worker.housekeeping.locking import Leadership
-from firmq.worker.housekeeping.main import build, forget_history, lock_of
+from firmq.worker.housekeeping.main import build, lock_of
 from tests.integration.housekeeping.conftest import Machine, Ticker
 from tests.support.clock import FakeClock
 from tests.support.harness import wait_until
@@ -573,8 +574,8 @@ def test_the_only_housekeeper_without_a_history_ends_its_registration(
     monkeypatch.setattr(Unarchived, "give_up", lambda self: given_up.append("given up"))
     for name in ("hk-1", "hk-2", RELAY):
         Presence(scripts).report(name)
-    forget_history(scripts, "hk-1")
+    forget_history(Settings(), scripts, "hk-1")
     assert not given_up
     Presence(scripts).withdraw("hk-2")
-    forget_history(scripts, "hk-1")
+    forget_history(Settings(), scripts, "hk-1")
     assert len(given_up) == 1

@@ -13,14 +13,15 @@ from redis import Redis
 from firmq.shared import failpoints
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.task import NewTask, TaskState
-from firmq.shared.history.database import Database
-from firmq.shared.history.feeding import Feeder
-from firmq.shared.history.reading import History
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.feeding import Feeder
+from firmq.shared.features.history.reading import History
+from firmq.shared.features.history.records import AllRecords
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.stores import maintenance, payloads
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.locks import FreeLock
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from firmq.shared.stores.unarchived import Unarchived
 from firmq.worker.housekeeping.jobs import payloads as job
 from tests.support.harness import System, wait_until
 from tests.support.history import empty_history
@@ -46,7 +47,8 @@ class Pass:
         self.objects = payload_store
         self.payloads = Payloads(payload_store, 1024)
         self.after = 0.0
-        self.job = job.Payloads(store.scripts, payload_store, history, timedelta(minutes=10), self.clock)
+        records = AllRecords(store.records, history) if history else store.records
+        self.job = job.Payloads(store.scripts, payload_store, records, timedelta(minutes=10), self.clock)
 
     def clock(self) -> float:
         return max((at for _, at in self.objects.objects()), default=0.0) + self.after
@@ -191,7 +193,7 @@ def test_a_payload_is_kept_as_long_as_the_history_has_its_task(
     feeder.prune(dict.fromkeys(TaskState, timedelta()), work.store.scripts.now_us() + 10**12, 100)
     assert work.run() == []
     for each in (history.database, feeder.database):
-        each.close()
+        each.engine.dispose()
 
 
 def test_a_housekeeper_killed_in_a_pass_leaves_the_rest_to_the_next(system: System, tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ def test_the_store_names_the_data_of_each_partition(shared: Shared) -> None:
 @pytest.mark.parametrize("number", [0, 2])
 def test_partitions_are_added_to_the_mark_of_a_store(shared: Shared, number: int) -> None:
     """It names the single server that there was, or any partition of an earlier version."""
-    single = job.Payloads(shared.scripts[number], shared.objects, None, timedelta(minutes=10))
+    single = job.Payloads(
+        shared.scripts[number], shared.objects, Records(shared.scripts[number], ()), timedelta(minutes=10)
+    )
     single.run(HELD)
     assert shared.marked() == {shared.mark_of(number)}
     shared.orphan()

@@ -26,6 +26,7 @@ from firmq.shared.domain.task import (
     new_task_id,
 )
 from firmq.shared.errors import StoreRefused
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.redis.client import translated
 from firmq.shared.redis.linker import sources
 from firmq.shared.stores import maintenance
@@ -39,7 +40,6 @@ from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import redeliver, run_now, submission_check
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.tasks import discard
-from firmq.shared.stores.unarchived import Unarchived
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 

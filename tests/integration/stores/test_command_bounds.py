@@ -27,13 +27,13 @@ from firmq.shared.domain.task import (
     Webhook,
     new_task_id,
 )
+from firmq.shared.features.history.unarchived import EndedTask, Unarchived
 from firmq.shared.redis.linker import scripts, with_quarantine
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
 from firmq.shared.stores.task_types import types_publish
-from firmq.shared.stores.unarchived import EndedTask, Unarchived
 from firmq.shared.stores.workers import announce
 from firmq.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from tests.support.attempt_ends import ENDS

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from firmq.shared.domain import histogram
-from firmq.shared.history.feeding import KEPT
-from firmq.shared.history.tables import CAUSES, METADATA, STATISTICS, migrate
+from firmq.shared.features.history.feeding import KEPT
+from firmq.shared.features.history.tables import CAUSES, METADATA, STATISTICS, create
 
 TYPES = 20
 QUEUES = ("default", "mail", "reports", "low")
@@ -52,7 +52,7 @@ def fill(engine: Engine, rows: int) -> None:
     until = int(time.time())
     with engine.begin() as connection:
         METADATA.drop_all(connection)
-        migrate(connection)
+        create(connection)
     for first in range(0, rows, _AT_ONCE):
         last = min(first + _AT_ONCE, rows) - 1
         values = {"rows": rows, "types": TYPES, "until": until, "span": DAYS * 86400, "first": first, "last": last}

@@ -26,7 +26,7 @@ from firmq.shared.stores.payloads import PayloadStore, tasks_on_record
 from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
-    from firmq.shared.history.reading import History
+    from firmq.shared.stores.tasks import Records
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Payloads(Collector):
         self,
         scripts: Scripts,
         store: PayloadStore,
-        history: History | None,
+        records: Records,
         interval: timedelta,
         clock: Callable[[], float] = time.time,
         others: Mapping[int, Scripts] | None = None,
@@ -66,7 +66,7 @@ class Payloads(Collector):
         """`others` are the other partitions that use the store, if there are several."""
         self.scripts = scripts
         self.store = store
-        self.history = history
+        self.records = records
         self.interval = interval
         self.clock = clock
         self.others = others or {}
@@ -101,8 +101,8 @@ class Payloads(Collector):
         if not tasks:
             return 0
         kept = self._known(set(tasks.values()))
-        if self.history and (gone := set(tasks.values()) - kept):
-            kept |= self.history.known(gone)
+        if gone := set(tasks.values()) - kept:
+            kept |= self.records.kept(gone)
         held.check()
         unneeded = [name for name, task_id in tasks.items() if task_id not in kept]
         for name in unneeded:

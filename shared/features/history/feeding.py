@@ -16,15 +16,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, IntegrityError
 
 from firmq.shared.domain import histogram
+from firmq.shared.domain.clock import to_us
 from firmq.shared.domain.task import TaskState
-from firmq.shared.history.database import Database
-from firmq.shared.history.rows import COUNTS, Key, Row, Totals, causes, row_of, statistics, tags_of
-from firmq.shared.history.tables import CAUSES, SCHEMA, STATISTICS, TAGS, TASKS, migrate
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.rows import COUNTS, Key, Totals, causes, row_of, statistics, tags_of
+from firmq.shared.features.history.tables import CAUSES, SCHEMA, STATISTICS, TAGS, TASKS, create
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from firmq.shared.stores.unarchived import EndedTask
+    from firmq.shared.features.history.unarchived import EndedTask
 
 KEPT = {60: timedelta(days=2), 3600: timedelta(days=60), 86400: timedelta(days=730)}
 """How long statistics are kept, by the length of their periods."""
@@ -59,7 +60,7 @@ class Feeder:
 
     def _prepare(self) -> None:
         if not self.ready:
-            self.database.run(migrate)
+            self.database.run(create)
             self.ready = True
 
     def _store(self, connection: Connection, ends: Sequence[EndedTask]) -> int:
@@ -68,7 +69,9 @@ class Feeder:
         made = [(row, end) for end in ends if (row := row_of(end))]
         unreadable = len(ends) - len(made)
         unique = {(row["task_id"], row["ended_at"]): (row, end) for row, end in made}
-        stored = [unique[key] for key in self._insert_new(connection, [row for row, _ in unique.values()])]
+        statement = self._insert(TASKS).on_conflict_do_nothing().returning(TASKS.c.task_id, TASKS.c.ended_at)
+        new = connection.execute(statement, [row for row, _ in unique.values()]) if unique else ()
+        stored = [unique[task_id, ended_at] for task_id, ended_at in new]
         if tags := [tag for row, end in stored for tag in tags_of(row, end)]:
             connection.execute(self._insert(TAGS).on_conflict_do_nothing(), tags)
         if stored:
@@ -80,12 +83,6 @@ class Feeder:
 
     def _insert(self, table: Table) -> Any:
         return (postgresql if self.database.dialect == "postgresql" else sqlite).insert(table)
-
-    def _insert_new(self, connection: Connection, rows: Sequence[Row]) -> Sequence[tuple[str, int]]:
-        if not rows:
-            return ()
-        statement = self._insert(TASKS).on_conflict_do_nothing().returning(TASKS.c.task_id, TASKS.c.ended_at)
-        return [(task_id, ended_at) for task_id, ended_at in connection.execute(statement, rows)]
 
     def _add_statistics(self, connection: Connection, added: Mapping[Key, Totals]) -> None:
         columns = STATISTICS.c
@@ -111,10 +108,10 @@ class Feeder:
 
 
 def _prune(connection: Connection, retention: Mapping[TaskState, timedelta], now_us: int, limit: int) -> int:
-    removed = sum(_prune_state(connection, state, now_us - _us(age), limit) for state, age in retention.items())
+    removed = sum(_prune_state(connection, state, now_us - to_us(age), limit) for state, age in retention.items())
     for seconds, age in KEPT.items():
         for table in (STATISTICS, CAUSES):
-            old = table.c.seconds == seconds, table.c.at < (now_us - _us(age)) // 1_000_000
+            old = table.c.seconds == seconds, table.c.at < (now_us - to_us(age)) // 1_000_000
             connection.execute(delete(table).where(*old))
     return removed
 
@@ -131,7 +128,3 @@ def _prune_state(connection: Connection, state: TaskState, until: int, limit: in
         this = table.c.task_id == bindparam("id_"), table.c.ended_at == bindparam("at_")
         connection.execute(delete(table).where(*this), found)
     return len(found)
-
-
-def _us(age: timedelta) -> int:
-    return int(age.total_seconds() * 1_000_000)

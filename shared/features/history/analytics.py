@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Select, Table, func, select
 
 from firmq.shared.domain import histogram
-from firmq.shared.history.rows import COUNTS, Totals
-from firmq.shared.history.tables import CAUSES, STATISTICS
+from firmq.shared.features.history.rows import COUNTS, Totals
+from firmq.shared.features.history.tables import CAUSES, STATISTICS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from firmq.shared.history.reading import History
+    from firmq.shared.features.history.reading import History
 
 NOTHING = (0,) * len(COUNTS) + (histogram.EMPTY, histogram.EMPTY)
 MOST_NAMED = 50
@@ -77,11 +77,11 @@ class Wanted:
 class Cause:
     """A cause of failures: fingerprint, type, an error, how many failed in the range, how many in the one before."""
 
-    key: str
+    cause: str
     type: str
     error: str
     failed: int
-    before: int
+    failed_before: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,7 @@ def read_report(history: History, wanted: Wanted) -> Report:
         rows = connection.execute(_rows(STATISTICS, wanted).with_only_columns(*columns))
         return rows.all(), _causes(connection, wanted)
 
-    nothing: tuple[Sequence[Any], Sequence[Cause]] = ([], [])
-    rows, causes = history.read(read, nothing)
+    rows, causes = history.read(read) or ((), ())
     points, groups = _Sums(), _Sums()
     begins, step = wanted.begins, wanted.step
     for at, task_type, queue, version, *counts, wait, run in rows:

@@ -18,8 +18,8 @@ from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.decode import UNREADABLE
 from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
 from firmq.shared.errors import CorruptRecord, TaskNotFound
-from firmq.shared.history.database import Database
-from firmq.shared.history.tables import TAGS, TASKS
+from firmq.shared.features.history.database import Database
+from firmq.shared.features.history.tables import TAGS, TASKS
 from firmq.shared.stores.record_fields import SUMMARY_FIELDS, read_detail, read_summary
 from firmq.shared.stores.tasks import Filter, Page
 
@@ -39,7 +39,7 @@ AT_ONCE = 4
 """Records that are held in memory at a time."""
 _BYTES = ("utf-8", "surrogateescape")
 """How texts become bytes, whose `lower` changes ASCII letters only, as that of Redis does."""
-_CURSOR = re.compile(r"(\d{1,18})_([A-Za-z0-9_-]{0,128})")
+_CURSOR = re.compile(r"h(\d{1,18})_([A-Za-z0-9_-]{0,128})")
 _NAMES = (
     *(TASKS.c.ended_at, TASKS.c.task_id, TASKS.c.state, TASKS.c.type, TASKS.c.queue),
     *(TASKS.c.version, TASKS.c.worker, TASKS.c.error, TASKS.c.cause, TASKS.c.created_at),
@@ -55,7 +55,7 @@ class History:
     def get(self, task_id: str) -> TaskDetail:
         """Returns a task as it was when it last ended. Raises TaskNotFound."""
         query = select(TASKS).where(TASKS.c.task_id == task_id).order_by(TASKS.c.ended_at.desc()).limit(1)
-        row = self.read(lambda connection: connection.execute(query).mappings().first(), None)
+        row = self.read(lambda connection: connection.execute(query).mappings().first())
         if row is None:
             raise TaskNotFound(id=task_id)
         detail = read_detail(task_id, _fields(row["record"]), (row["result"] or "").encode())
@@ -64,7 +64,7 @@ class History:
     def known(self, task_ids: Collection[str]) -> set[str]:
         """Returns those of these tasks that the history has."""
         query = select(TASKS.c.task_id).where(TASKS.c.task_id.in_(task_ids)).distinct()
-        return self.read(lambda connection: set(connection.execute(query).scalars()), set[str]())
+        return self.read(lambda connection: set(connection.execute(query).scalars())) or set()
 
     def page(self, wanted: Filter, *, limit: int, cursor: str, now_us: int = 0) -> Page:
         """Returns one page of tasks of a final state, the last ends first. Raises ValueError for an invalid cursor.
@@ -74,30 +74,28 @@ class History:
         before = read_cursor(cursor)
         by_column = wanted.queue or wanted.tag or wanted.cause or wanted.content(now_us)
         examined = LOOK_AT_RECORDS if _by_record(wanted) else LOOK_AT if by_column else limit + 1
-        nothing: _Found = (None, [])
         examine = partial(_page, wanted=wanted, before=before, limit=limit, examined=examined, now_us=now_us)
-        seen, rows = self.read(examine, nothing)
+        seen, rows = self.read(examine) or (None, [])
         next_cursor = cursor_of(*seen) if seen else None
         positions = tuple(cursor_of(ended_at, summary.id) for ended_at, summary in rows)
         return Page(items=tuple(summary for _, summary in rows), next_cursor=next_cursor, positions=positions)
 
     def slowest(self, task_type: str, limit: int) -> list[TaskSummary]:
         """Returns the tasks of a type that ran longest, of the last `LOOK_AT` that completed."""
-        nothing: list[tuple[int, TaskSummary]] = []
-        found = self.read(lambda connection: _summaries(connection, _slowest(task_type, limit)), nothing)
-        return [summary for _, summary in found]
+        found = self.read(lambda connection: _summaries(connection, _slowest(task_type, limit)))
+        return [summary for _, summary in found or ()]
 
-    def read(self, work: Callable[[Connection], T], nothing: T) -> T:
-        """Returns what `work` returns; `nothing` when it looks for values that no column can hold."""
+    def read(self, work: Callable[[Connection], T]) -> T | None:
+        """Returns what `work` returns; None when it looks for values that no column can hold."""
         try:
             return self.database.run(work)
         except (DataError, UnicodeError):
-            return nothing
+            return None
 
 
 def cursor_of(ended_at: int, task_id: str) -> str:
     """Returns the cursor of what ended before this task."""
-    return f"{ended_at}_{task_id}"
+    return f"h{ended_at}_{task_id}"
 
 
 def read_cursor(cursor: str) -> tuple[int, str]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from firmq.shared.domain import histogram
 from firmq.shared.domain.clock import instant_us
-from firmq.shared.domain.decode import UNREADABLE, whole
+from firmq.shared.domain.decode import UNREADABLE, whole, whole_or_none
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.unarchived import EndedTask
+from firmq.shared.features.history.unarchived import EndedTask
 
 COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 GRAINS = (60, 3600, 86400)
@@ -78,7 +78,7 @@ def _row(end: EndedTask) -> Row | None:
         "wait_us": _between(enqueued_at, started_at),
         "run_us": _between(started_at, last.get("ended_at")),
         "attempts": attempts,
-        "error": _clean(_line(error), 200) if error else None,
+        "error": _clean(f"{error.get('type', '')}: {error.get('message', '')}", 200) if error else None,
         "cause": _cause(task_type, error) if state is TaskState.FAILED else None,
         "record": json.dumps(
             {name: value.decode("utf-8", "surrogateescape") for name, value in fields.items() if name not in _LEFT_OUT},
@@ -105,8 +105,8 @@ def statistics(rows: Iterable[tuple[Row, EndedTask]]) -> dict[Key, Totals]:
         for seconds in GRAINS:
             sums = found[(seconds, _start(row, seconds), row["type"], row["queue"], row["version"])]
             sums.counts[row["state"]] += 1
-            sums.counts["retried"] += _count(end, "failures")
-            sums.counts["crashed"] += _count(end, "crashes")
+            sums.counts["retried"] += whole_or_none(end.fields.get("failures")) or 0
+            sums.counts["crashed"] += whole_or_none(end.fields.get("crashes")) or 0
             sums.wait += _histogram(row["wait_us"])
             sums.run += _histogram(row["run_us"])
     return found
@@ -128,13 +128,6 @@ def causes(rows: Iterable[Row]) -> dict[tuple[int, int, str, str], tuple[str, in
 
 def _start(row: Row, seconds: int) -> int:
     return int(row["ended_at"]) // 1_000_000 // seconds * seconds
-
-
-def _count(end: EndedTask, name: str) -> int:
-    try:
-        return whole(end.fields.get(name, 0))
-    except UNREADABLE:
-        return 0
 
 
 def _object(value: bytes | None) -> Mapping[str, Any]:
@@ -159,10 +152,6 @@ def _us(stamp: bytes | None) -> int | None:
         return None
     at = datetime.fromisoformat(stamp.decode())
     return instant_us(at if at.tzinfo else at.replace(tzinfo=UTC))
-
-
-def _line(error: Mapping[str, Any]) -> str:
-    return f"{error.get('type', '')}: {error.get('message', '')}"
 
 
 def _cause(task_type: str, error: Mapping[str, Any]) -> str:

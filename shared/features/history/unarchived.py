@@ -17,9 +17,6 @@ from firmq.shared.domain.lock import NO_LOCK, FencingToken
 from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
-    from redis import Redis
-
-    from firmq.shared.redis.keys import Keys
     from firmq.shared.redis.scripts import Scripts
 
 REGISTERED_FOR = timedelta(days=7)
@@ -95,9 +92,10 @@ class Unarchived:
             pass
 
 
-def feed(redis: Redis, keys: Keys, now_us: int) -> Feed | None:
+def feed(scripts: Scripts) -> Feed | None:
     """Returns how the feeding goes; None when no housekeeper stores history."""
-    with translated(), redis.pipeline(transaction=False) as pipeline:
+    keys, now = scripts.keys, instant(scripts.now_us())
+    with translated(), scripts.redis.pipeline(transaction=False) as pipeline:
         pipeline.hgetall(keys.HISTORY)
         pipeline.zcard(keys.UNARCHIVED)
         pipeline.zrange(keys.UNARCHIVED, 0, 0, withscores=True)
@@ -106,7 +104,7 @@ def feed(redis: Redis, keys: Keys, now_us: int) -> Feed | None:
         return None
     return Feed(
         waiting=waiting,
-        lag=max(timedelta(), instant(now_us) - instant(first[0][1])) if first else timedelta(),
+        lag=max(timedelta(), now - instant(first[0][1])) if first else timedelta(),
         lost=whole_or_none(about.get(b"lost", b"0")) or 0,
         error=text(about.get(b"error", b"")),
     )

@@ -14,10 +14,10 @@ from firmq.shared.domain.clock import instant
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import HistoryUnavailable, IncompatibleSchema
 from firmq.shared.failpoints import failpoint
-from firmq.shared.history.feeding import Feeder
+from firmq.shared.features.history.feeding import Feeder
+from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.locks import HeldLock
-from firmq.shared.stores.unarchived import EndedTask, Unarchived
 from firmq.worker.housekeeping.registry import RunResult
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class History(Collector):
         failpoint("history.stored")
         if ends:
             self.unarchived.done(ends, held.fencing_token)
-        if self._lag(ends) < LONG_AGO:
+        if not ends or instant(self.scripts.now_us()) - instant(float(ends[0].score)) < LONG_AGO:
             self.pause(min(1.0, (time.monotonic() - began) * (1 / SHARE - 1)))
         return RunResult(len(ends), more=len(ends) == BATCH)
 
@@ -81,9 +81,6 @@ class History(Collector):
         self.failures += 1
         self.error = str(error)
         return RunResult()
-
-    def _lag(self, ends: list[EndedTask]) -> timedelta:
-        return instant(self.scripts.now_us()) - instant(float(ends[0].score)) if ends else timedelta()
 
     def _remove_old(self) -> None:
         if time.monotonic() < self.remove_at:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from firmq.shared.domain.task import TaskDetail, TaskState
 from firmq.shared.errors import HistoryUnavailable, TaskNotFound, needs
+from firmq.shared.features.history.settings import HistorySettings
 from firmq.shared.redis.client import translated
 from firmq.shared.stores.tasks import Filter, Page, Reading, Records
 
 if TYPE_CHECKING:
     from firmq.shared.config.settings import Settings
-    from firmq.shared.history.reading import History
+    from firmq.shared.features.history.reading import History
 
 ARCHIVED = "h"
 """What cursors begin with that lead into the history."""
@@ -46,8 +47,9 @@ class AllRecords(Records):
         """Returns tasks with everything on record. Raises HistoryUnavailable."""
         found = super().read_many(ids)
         for each in ids:
-            if each not in found and (reading := self._archived(each)):
-                found[each] = reading
+            if each not in found:
+                with suppress(TaskNotFound):
+                    found[each] = Reading(detail=self.history.get(each), position=None, cause=None, size=0)
         return found
 
     def page(self, wanted: Filter, *, limit: int, cursor: str | None = None) -> Page:
@@ -60,57 +62,44 @@ class AllRecords(Records):
         if cursor and cursor.startswith(ARCHIVED):
             if not is_continued:
                 raise ValueError("not a cursor of this list")
-            return self._archived_page(wanted, limit, cursor.removeprefix(ARCHIVED))
+            return self._archived_page(wanted, limit, cursor)
         page = super().page(wanted, limit=limit, cursor=cursor)
         if page.next_cursor or not is_continued:
             return page
         return self._continued(page, wanted, limit)
 
+    def kept(self, task_ids: Collection[str]) -> set[str]:
+        """Returns those of these tasks that the history has. Raises HistoryUnavailable."""
+        return self.history.known(task_ids)
+
     def _continued(self, page: Page, wanted: Filter, limit: int) -> Page:
         """Returns the last page of Redis with what ended before the oldest task there."""
-        cursor = f"{self._oldest(wanted.state)}_"
-        if len(page.items) >= limit:
-            return replace(page, next_cursor=ARCHIVED + cursor)
-        try:
-            rest = self._archived_page(wanted, limit - len(page.items), cursor)
-        except HistoryUnavailable:
-            return replace(page, next_cursor=ARCHIVED + cursor)
+        with translated():
+            first = self.redis.zrange(self.keys.ended(wanted.state or ""), 0, 0, withscores=True)
+        cursor = f"{ARCHIVED}{int(first[0][1]) if first else LATEST}_"
+        rest = Page(items=(), next_cursor=cursor)
+        if len(page.items) < limit:
+            with suppress(HistoryUnavailable):
+                rest = self._archived_page(wanted, limit - len(page.items), cursor)
         positions = page.positions + rest.positions
         return Page(items=page.items + rest.items, next_cursor=rest.next_cursor, positions=positions)
 
     def _archived_page(self, wanted: Filter, limit: int, cursor: str) -> Page:
         now_us = self.scripts.now_us() if wanted.older_than or wanted.newer_than else 0
-        page = self.history.page(wanted, limit=limit, cursor=cursor, now_us=now_us)
-        return Page(
-            items=page.items,
-            next_cursor=page.next_cursor and ARCHIVED + page.next_cursor,
-            positions=tuple(ARCHIVED + each for each in page.positions),
-        )
-
-    def _oldest(self, state: TaskState | None) -> int:
-        """Returns the end of the oldest task of this state in Redis."""
-        with translated():
-            first = self.redis.zrange(self.keys.ended(state or ""), 0, 0, withscores=True)
-        return int(first[0][1]) if first else LATEST
-
-    def _archived(self, task_id: str) -> Reading | None:
-        try:
-            detail = self.history.get(task_id)
-        except TaskNotFound:
-            return None
-        return Reading(detail=detail, position=None, cause=None, size=0)
+        return self.history.page(wanted, limit=limit, cursor=cursor, now_us=now_us)
 
 
-def open_records(records: Records, history: History | None) -> Records:
-    """Returns these records with the history, if there is one."""
-    return AllRecords(records, history) if history else records
-
-
-def open_history(settings: Settings) -> History | None:
-    """Returns the history of these settings; None where there is none. Nothing is read yet."""
-    if not settings.history_url:
-        return None
+def with_history(records: Records, settings: Settings) -> Records:
+    """Returns these records with the history, if these settings name one. Nothing is read yet."""
+    url = HistorySettings.of(settings).history_url
+    if not url:
+        return records
     with needs("HISTORY_URL", extra="history"):  # imported here, as SQLAlchemy is slow to import
-        from firmq.shared.history.database import Database
-        from firmq.shared.history.reading import TIMEOUT, History
-    return History(Database(settings.history_url, TIMEOUT))
+        from firmq.shared.features.history.database import Database
+        from firmq.shared.features.history.reading import TIMEOUT, History
+    return AllRecords(records, History(Database(url, TIMEOUT)))
+
+
+def history_of(records: Records) -> History | None:
+    """Returns the history that records go on into; None where there is none."""
+    return records.history if isinstance(records, AllRecords) else None

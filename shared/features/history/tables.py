@@ -1,12 +1,10 @@
-"""The tables of the history, and the steps that bring an older database up to date.
+"""The tables of the history.
 
 Times are microseconds since 1970 by Redis' clock, as in Redis: both databases compare them alike, and cursors of lists
 go on from one store to the other. The start of a period in the statistics is in seconds.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 from sqlalchemy import (
     BigInteger,
@@ -21,11 +19,10 @@ from sqlalchemy import (
     Text,
     inspect,
     select,
-    update,
 )
 
 from firmq.shared.errors import IncompatibleSchema
-from firmq.shared.history.rows import COUNTS
+from firmq.shared.features.history.rows import COUNTS
 
 METADATA = MetaData()
 
@@ -71,7 +68,7 @@ STATISTICS = Table(
     Column("queue", String(64), primary_key=True),
     Column("version", String(64), primary_key=True),
     *(Column(name, BigInteger, nullable=False) for name in COUNTS),
-    # Histograms (`histogram.py`).
+    # Histograms (`shared/domain/histogram.py`).
     Column("wait", LargeBinary, nullable=False),
     Column("run", LargeBinary, nullable=False),
 )
@@ -89,16 +86,11 @@ CAUSES = Table(
 
 SCHEMA = Table("firmq_history_schema", METADATA, Column("version", Integer, nullable=False))
 
-STEPS: Sequence[Callable[[Connection], object]] = (METADATA.create_all,)
-"""The migrations, in order; a database of version N had the first N. Each runs in a transaction with its number.
-
-A later change adds a step with its own statements, and the first step creates the newest tables.
-"""
-VERSION = len(STEPS)
+VERSION = 1
 
 
-def migrate(connection: Connection) -> None:
-    """Brings the tables up to date. Raises IncompatibleSchema for a database of a later version."""
+def create(connection: Connection) -> None:
+    """Makes tables that are missing. Raises IncompatibleSchema for a database of a later version."""
     if not inspect(connection).has_table(SCHEMA.name):
         METADATA.create_all(connection)
         connection.execute(SCHEMA.insert().values(version=VERSION))
@@ -109,7 +101,3 @@ def migrate(connection: Connection) -> None:
             f"the history in the database has version {found}, and this version of Firmq knows {VERSION}: "
             "upgrade this part, or name another database in HISTORY_URL"
         )
-    for step in STEPS[found:]:
-        step(connection)
-    if found < VERSION:
-        connection.execute(update(SCHEMA).values(version=VERSION))

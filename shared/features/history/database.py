@@ -45,32 +45,24 @@ class Database:
     def run(self, work: Callable[[Connection], T]) -> T:
         """Returns what `work` returns in a transaction that is committed. Raises HistoryUnavailable.
 
-        After a time-out it is unknown whether the transaction will be committed.
+        It has a thread of its own, as no driver bounds the time that it waits for an answer. After a time-out it is
+        unknown whether the transaction will be committed.
         """
-        return self._within(lambda: self._in_transaction(work))
-
-    def close(self) -> None:
-        self.engine.dispose()
-
-    def _in_transaction(self, work: Callable[[Connection], T]) -> T:
-        with self.engine.begin() as connection:
-            return work(connection)
-
-    def _within(self, call: Callable[[], T]) -> T:
-        """Runs a call in a thread of its own, as no driver bounds the time that it waits for an answer."""
         if not self._free.acquire(timeout=self.timeout):
             raise HistoryUnavailable(f"the database of the history hangs: {AT_ONCE} calls wait for it")
         answer: Future[T] = Future()
 
-        def run() -> None:
+        def transact() -> None:
             try:
-                answer.set_result(call())
+                with self.engine.begin() as connection:
+                    result = work(connection)
+                answer.set_result(result)
             except BaseException as error:
                 answer.set_exception(error)
             finally:
                 self._free.release()
 
-        threading.Thread(target=run, name="history", daemon=True).start()
+        threading.Thread(target=transact, name="history", daemon=True).start()
         try:
             return answer.result(self.timeout)
         except TimeoutError:
@@ -78,12 +70,9 @@ class Database:
         except (DataError, IntegrityError):
             raise
         except SQLAlchemyError as error:
-            raise HistoryUnavailable(_why(error)) from error
-
-
-def _why(error: SQLAlchemyError) -> str:
-    reason = error.orig if isinstance(error, DBAPIError) else error
-    return f"the database of the history cannot be used: {' '.join(str(reason).split())[:300]}"
+            reason = error.orig if isinstance(error, DBAPIError) else error
+            why = " ".join(str(reason).split())[:300]
+            raise HistoryUnavailable(f"the database of the history cannot be used: {why}") from error
 
 
 def _share_file(connection: Any, _: object) -> None:

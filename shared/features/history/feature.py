@@ -1,0 +1,13 @@
+"""The settings and the job of the history, and what other parts show of it."""
+
+from __future__ import annotations
+
+from firmq.shared.registry import Feature
+
+FEATURE = Feature(
+    jobs=("history",),
+    settings="firmq.shared.features.history.settings:HistorySettings",
+    records="firmq.shared.features.history.records:with_history",
+    checks="firmq.shared.features.history.lag:check_history",
+    alerts="firmq.shared.features.history.lag:alerts",
+)

@@ -1,0 +1,47 @@
+"""What the doctor and the overview say of a history that is late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.doctor.findings import Finding, doubtful, fine
+from firmq.shared.domain.duration import duration
+from firmq.shared.features.history.settings import HistorySettings
+from firmq.shared.features.history.unarchived import MOST_WAITING, feed
+from firmq.shared.redis.scripts import Scripts
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from firmq.shared.config.settings import Settings
+
+
+def check_history(redis: Redis, settings: Settings) -> list[Finding]:
+    """Returns whether ended tasks are stored in the history in time; nothing where there is none."""
+    state = feed(Scripts(redis))
+    if state is None:
+        seen, is_set = "HISTORY_URL is set, and no housekeeper stores history", HistorySettings.of(settings).history_url
+        return [doubtful("history", seen, "set it for housekeepers too")] if is_set else []
+    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {state.lag.total_seconds():.0f} s"
+    if state.lost:
+        seen += f"; {state.lost:,} were given up, because more than {MOST_WAITING:,} waited"
+    if not state.trouble:
+        return [fine("history", seen)]
+    return [
+        doubtful("history", f"{seen}: {state.trouble}", "check the database of HISTORY_URL and the housekeeper's log")
+    ]
+
+
+def alerts(scripts: Scripts) -> Iterator[Alert]:
+    """Yields an alert when ended tasks wait too long."""
+    state = feed(scripts)
+    if state and state.trouble and state.waiting:
+        yield Alert(
+            name="FirmqHistoryLate",
+            level=Level.WARNING,
+            title=f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store",
+            advice=f"Tasks run as usual. {state.trouble[:1].upper()}{state.trouble[1:]}.",
+            link="/analytics",
+        )
