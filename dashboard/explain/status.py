@@ -84,7 +84,7 @@ def _pending(found: TaskDetail, position: int | None, now: Snapshot) -> str:
         return f"Its type is paused{paused(now.paused_types[task.type], now.now())}: resume it on the type's page."
     if not now.alive:
         return "No worker is alive: start one with firmq worker."
-    takers = [each for each in now.workers if each.takes(task.queue) and each.state != "silent"]
+    takers = [each for each in now.workers if each.takes(task.queue)]
     if not takers:
         return f"No live worker takes from {task.queue}: check WORKER_QUEUES."
     held_back = _without_worker(found, now) or _throttled(found)

@@ -175,7 +175,7 @@ def _reason(queue: QueueInfo, workers: Sequence[WorkerInfo], now: datetime) -> R
     """Returns why the tasks of a queue wait that nothing throttles."""
     if queue.paused is not None:
         return Reason.QUEUE_PAUSED
-    takers = [each for each in workers if queue.name in each.queues and each.state not in ("silent", "draining")]
+    takers = [each for each in workers if each.takes(queue.name)]
     if not takers:
         return Reason.NO_WORKER
     if all(each.limit_reached(queue.name) for each in takers):

@@ -109,8 +109,8 @@ class WorkerInfo:
         return ", ".join(f"{used:,} of {most:,} {what}" for used, most, what in rows if most) or "–"
 
     def takes(self, queue: str) -> bool:
-        """Returns whether it takes from a queue."""
-        return any(matches(each, queue) for each in self.queues)
+        """Returns whether it takes tasks from a queue now."""
+        return self.state not in ("silent", "draining") and any(matches(each, queue) for each in self.queues)
 
     def limit_reached(self, queue: str) -> bool:
         """Returns whether a queue uses all executors that it may have here."""

@@ -60,6 +60,13 @@ def test_each_task_is_counted_for_its_reason(system: System, http: FlaskClient, 
     assert 'in it: firmq worker (<a href="/workers">Workers</a>)' in page
 
 
+def test_a_worker_with_a_pattern_serves_the_queues_that_match(system: System, http: FlaskClient) -> None:
+    system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_SLOTS="1", WORKER_QUEUES="lo*")
+    for _ in range(200):
+        system.submit("slowly", '{"seconds": 60}', queue="low")
+    wait_until(lambda: set(_reasons(http)) == {("no_free_executor", None)}, "all reasons are named")
+
+
 def test_a_busy_system_says_so(system: System, http: FlaskClient) -> None:
     system.start_worker(WORKER_EXECUTORS="1", EXECUTOR_SLOTS="1")
     ids = [system.submit("slowly", '{"seconds": 60}') for _ in range(200)]
