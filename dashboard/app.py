@@ -86,7 +86,7 @@ def create_app(
     context = PageContext(
         settings=settings,
         stores=stores,
-        queries=Queries(stores, Overview(stores, metrics), redaction),
+        queries=Queries(stores, Overview(stores, metrics, settings), redaction),
         redaction=redaction,
         metrics=metrics,
         users=users,

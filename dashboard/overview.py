@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from firmq.dashboard.metrics import Metrics
 from firmq.dashboard.stores import Stores
 from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.config.settings import Settings
 from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.decode import whole_or_none
 from firmq.shared.domain.task import TaskSummary
@@ -51,9 +52,9 @@ class Snapshot(Observation):
 class Overview:
     """Reads the snapshot."""
 
-    def __init__(self, stores: Stores, metrics: Metrics) -> None:
+    def __init__(self, stores: Stores, metrics: Metrics, settings: Settings) -> None:
         self.stores = stores
-        self.observer = Observer(stores.tasks.scripts, stores.queues, stores.tasks, stores.workers)
+        self.observer = Observer(stores.tasks.scripts, settings)
         self.metrics = metrics
 
     def read(self) -> Snapshot:

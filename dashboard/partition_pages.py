@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 from flask import Blueprint, abort, current_app, redirect, render_template, request
 
 from firmq.dashboard.auth.security import safe_target
-from firmq.dashboard.context import context
 from firmq.dashboard.partition_choice import SHOWN, id_in, read_choice
-from firmq.shared.alerts.rules import Level, alerts, by_cause, thresholds_of
+from firmq.shared.alerts.conditions import Level, alerts, by_cause
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -26,8 +25,8 @@ def partitions() -> Partitions:
 
 @blueprint.get("/partitions")
 def overview() -> str:
-    found, limits = partitions().look(), thresholds_of(context.settings)
-    troubles = [(each.number, alert) for each in found if each.now for alert in alerts(each.now, limits)]
+    found = partitions().look()
+    troubles = [(each.number, alert) for each in found if each.now for alert in alerts(each.now)]
     troubles.sort(key=lambda each: each[1].level is not Level.DANGER)
     now = next((each.now for each in found if each.number == request.environ[SHOWN]), None)
     return render_template("partitions.html", partitions=found, alerts=by_cause(troubles), now=now)

@@ -222,9 +222,7 @@ def _add_routes(
         ),
         BreakdownRoutes(Breakdowns(records, batches)),
         TimelineRoutes(Incidents(scripts, workers)),
-        HealthRoutes(
-            settings, queues, workers, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required
-        ),
+        HealthRoutes(settings, scripts, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required),
         MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources), settings.gateway_public_port),
     )
     guards = Guards(

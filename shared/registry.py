@@ -34,6 +34,8 @@ class Feature:
     """A function of `Records` and settings that returns records which also have the tasks that the feature keeps."""
     checks: str = ""
     """A function of Redis and settings that returns its findings for the doctor."""
+    conditions: str = ""
+    """Its conditions: see `shared/alerts/conditions.py`."""
     alerts: str = ""
     """A function of `Scripts` that returns the alerts of the moment."""
 

@@ -11,7 +11,7 @@ from firmq.dashboard.context import context, show
 from firmq.dashboard.explain.charts import minute_marks
 from firmq.dashboard.explain.executors import SHOWN, busy, busy_types
 from firmq.dashboard.overview import Snapshot
-from firmq.shared.alerts.rules import alerts, by_cause, thresholds_of
+from firmq.shared.alerts.conditions import alerts, by_cause
 
 blueprint = Blueprint("overview", __name__)
 
@@ -23,7 +23,7 @@ def overview() -> str:
     kinds = [kind for kind, _ in busy_types(now.workers)[:SHOWN]]
     return show(
         "overview.html",
-        alerts=by_cause((None, each) for each in alerts(now, thresholds_of(context.settings))),
+        alerts=by_cause((None, each) for each in alerts(now)),
         busy=busy(now.workers, context.queries.usual_times(kinds), now.now()) if kinds else None,
         charts=charts,
         gateway_port=gateway_port,

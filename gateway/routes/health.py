@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,22 +13,21 @@ from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.readiness import Readiness
+from firmq.shared.alerts.observation import Observation, Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor import Level, examine, worst
-from firmq.shared.doctor.findings import Finding
-from firmq.shared.doctor.store import check_risks
+from firmq.shared.doctor.findings import Finding, judged
 from firmq.shared.doctor.system import check_capacity, check_housekeeping, check_queues, check_relay
 from firmq.shared.errors import StoreUnavailable
-from firmq.shared.redis import startup_check
-from firmq.shared.redis.client import translated
-from firmq.shared.stores.queues import QueueInfo, Queues
-from firmq.shared.stores.workers import WorkerInfo, Workers
+from firmq.shared.redis.scripts import Scripts
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
 ALIVE = {"status": "ok"}
+RISKS = ("redis role", "eviction", "persistence", "memory")
+"""Checks of what endangers tasks."""
 STOPPING = ("redis role", "eviction")
-"""Checks whose errors mean that no task is accepted, or not kept."""
+"""Those whose errors mean that no task is accepted, or not kept."""
 EXAMINING = 2
 """Examinations at a time: each takes a thread for seconds when Jaeger or Prometheus does not answer."""
 
@@ -39,8 +38,7 @@ class HealthRoutes:
     def __init__(
         self,
         settings: Settings,
-        queues: Queues,
-        workers: Workers,
+        scripts: Scripts,
         readiness: Readiness,
         version: str,
         circuit_breaker: CircuitBreaker,
@@ -48,9 +46,8 @@ class HealthRoutes:
     ) -> None:
         """`keys`: clients need an API key, so endpoints without one report only what orchestrators need."""
         self.settings = settings
-        self.redis = queues.scripts.redis
-        self.queues = queues
-        self.workers = workers
+        self.redis = scripts.redis
+        self.observer = Observer(scripts, settings)
         self.readiness = readiness
         self.version = version
         self.circuit_breaker = circuit_breaker
@@ -134,37 +131,23 @@ class HealthRoutes:
         return answer
 
     def _look(self) -> schemas.Health:
-        with translated():
-            info = startup_check.info(self.redis)
-        risks = check_risks(info)
+        now = self.observer.glance()
+        risks = judged(now, *RISKS)
         stops = [_note(each) for each in risks if each.check in STOPPING and each.level is Level.ERROR]
         stops += self.readiness.obstacles()
-        queues, register = self.queues.overview(), self.workers.look()
-        notes = [
-            note for each in [*risks, *self._warnings(register.live, queues)] if (note := _note(each)) not in stops
-        ]
-        alive = len(register.live) + len(register.unreadable)
+        notes = [note for each in [*risks, *_warnings(now)] if (note := _note(each)) not in stops]
+        alive = len(now.workers) + len(now.unreadable_workers)
         if not alive:
             notes.append("no worker is alive: tasks are accepted but not run; start one with firmq worker")
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three
             version=self.version,
-            redis=_store(info),
+            redis=_store(now.info),
             workers=alive,
-            queues={queue.name: queue.pending for queue in queues},
+            queues={queue.name: queue.pending for queue in now.queues},
             notes=stops + notes,
         )
-
-    def _warnings(self, workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo]) -> list[Finding]:
-        """Returns the doctor's findings about workers and housekeeping."""
-        with translated():
-            now_us = self.queues.scripts.now_us()
-            findings = [check_capacity(workers, queues, now_us), check_housekeeping(self.redis, self.settings)]
-            findings += check_relay(self.redis)
-        if workers:
-            findings += check_queues(workers, [queue.name for queue in queues if queue.pending])
-        return [each for each in findings if each.level is not Level.OK]
 
     def _without_store(self, reason: str) -> schemas.Health:
         return schemas.Health(
@@ -175,6 +158,14 @@ class HealthRoutes:
             queues=None,
             notes=[reason],
         )
+
+
+def _warnings(now: Observation) -> list[Finding]:
+    """Returns the doctor's findings about workers and housekeeping."""
+    findings = [check_capacity(now), *check_housekeeping(now), *check_relay(now)]
+    if now.workers:
+        findings += check_queues(now.workers, [queue.name for queue in now.queues if queue.pending])
+    return [each for each in findings if each.level is not Level.OK]
 
 
 def _note(finding: Finding) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.alerts.conditions import Alert, Level, conditions
 from firmq.shared.domain.clock import to_us
 
 
@@ -46,7 +46,7 @@ def judge(
     quiet hours that is put off, except for an alert of the level danger.
     """
     outcome, wait = Outcome(), to_us(patience)
-    current = {each.key: each for each in found if not each.chosen}
+    current = {each.key: each for each in found if not conditions()[each.name].chosen}
     for key, alert in current.items():
         before = standings.get(key)
         after = _holding(alert, before, now_us, wait, quiet)

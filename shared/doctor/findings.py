@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from firmq.shared.alerts import conditions
+
+if TYPE_CHECKING:
+    from firmq.shared.alerts.observation import Observation
+
+SHOWN = 5
+"""Names in a finding."""
 
 
 class Level(StrEnum):
@@ -13,6 +22,9 @@ class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
     ERROR = "error"
+
+
+_LEVELS = {conditions.Level.WARNING: Level.WARNING, conditions.Level.DANGER: Level.ERROR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +49,28 @@ def doubtful(check: str, seen: str, advice: str) -> Finding:
 def wrong(check: str, seen: str, advice: str) -> Finding:
     """Returns an error: tasks are not accepted, not run, or not safe."""
     return Finding(check=check, level=Level.ERROR, seen=seen, advice=advice)
+
+
+def judged(now: Observation, *checks: str) -> list[Finding]:
+    """Returns the alerts that belong to these checks, as findings: what is wrong."""
+    return [
+        Finding(check=check, level=_LEVELS[each.level], seen=_plain(each.title), advice=_plain(each.advice))
+        for each in conditions.alerts(now)
+        if (check := conditions.conditions()[each.name].check) in checks
+    ]
+
+
+def _plain(text: str) -> str:
+    """Returns a text of an alert as the part of a sentence that follows the name of a check."""
+    told = text.removeprefix("Redis: ").removesuffix(".")
+    return told[:1].lower() + told[1:]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Returns the first of some names in order, and how many more there are."""
+    given = sorted(names)
+    more = len(given) - SHOWN
+    return ", ".join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def worst(findings: Iterable[Finding]) -> Level:

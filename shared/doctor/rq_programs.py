@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from firmq.shared.doctor.findings import Finding, doubtful, fine
+from firmq.shared.doctor.findings import Finding, doubtful, fine, listed
 from firmq.shared.redis.client import keys_of, text
 
 if TYPE_CHECKING:
@@ -13,27 +13,37 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from firmq.shared.stores.workers import Register, WorkerInfo
+    from firmq.shared.alerts.observation import Observation
+    from firmq.shared.stores.workers import WorkerInfo
 
 MOST = 200
 """Workers of RQ, and entries of rq-scheduler, that are looked at."""
-SHOWN = 5
 
 
-def check_rq_programs(redis: Redis, register: Register, queues: Iterable[str]) -> list[Finding]:
+def check_rq_programs(redis: Redis, now: Observation) -> list[Finding]:
     """Returns the findings about RQ; none where neither this system nor RQ runs jobs of RQ programs."""
-    adopting = [each for each in register.live if each.rq_queues]
+    adopting = [each for each in now.workers if each.rq_queues]
     adopted = {queue for each in adopting for queue in each.rq_queues or ()}
-    ours = {each.name for each in (*register.live, *register.lost)} | set(register.unreadable)
+    ours = {each.name for each in (*now.workers, *now.lost_workers)} | set(now.unreadable_workers)
     strangers = _rq_workers(redis, ours)
     findings = [
-        *_both_serve(strangers, adopted),
-        *_serve_ours(strangers, set(queues) - adopted),
+        *_served(
+            strangers,
+            adopted,
+            ", as workers of this system do",
+            "a job that an RQ worker takes is lost or fails if that worker is killed: stop the RQ workers",
+        ),
+        *_served(
+            strangers,
+            {queue.name for queue in now.queues} - adopted,
+            " of this system",
+            "they run no task, and delay those that they take: start them without these queues",
+        ),
         *_both_fire(redis),
         *_unequal(adopting),
     ]
     if not findings and adopting:
-        return [fine("rq programs", f"{_named('worker', _names(adopting), 'runs', 'run')} jobs of {_listed(adopted)}")]
+        return [fine("rq programs", f"{_named('worker', _names(adopting), 'runs', 'run')} jobs of {listed(adopted)}")]
     return findings
 
 
@@ -54,39 +64,17 @@ def _rq_workers(redis: Redis, ours: set[str]) -> dict[str, list[str]]:
     }
 
 
-def _both_serve(strangers: Mapping[str, Sequence[str]], adopted: set[str]) -> list[Finding]:
-    if not (seen := _serving(strangers, adopted)):
-        return []
-    return [
-        doubtful(
-            "rq workers",
-            f"{seen}, as workers of this system do",
-            "a job that an RQ worker takes is lost or fails if that worker is killed: stop the RQ workers",
-        )
-    ]
-
-
-def _serve_ours(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> list[Finding]:
-    if not (seen := _serving(strangers, queues)):
-        return []
-    return [
-        doubtful(
-            "rq workers",
-            f"{seen} of this system",
-            "they run no task, and delay those that they take: start them without these queues",
-        )
-    ]
-
-
-def _serving(strangers: Mapping[str, Sequence[str]], queues: set[str]) -> str:
+def _served(strangers: Mapping[str, Sequence[str]], queues: set[str], whose: str, advice: str) -> list[Finding]:
+    """Returns a finding when RQ's own workers serve some of these queues."""
     by_queues: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for name, served in strangers.items():
         if common := tuple(sorted(queues & set(served))):
             by_queues[common].append(name)
-    return "; ".join(
+    seen = "; ".join(
         f"{_named('RQ worker', names, 'serves', 'serve')} {_named('queue', common)}"
         for common, names in by_queues.items()
     )
+    return [doubtful("rq workers", f"{seen}{whose}", advice)] if seen else []
 
 
 def _both_fire(redis: Redis) -> list[Finding]:
@@ -97,7 +85,7 @@ def _both_fire(redis: Redis) -> list[Finding]:
     if not (both := [name for name, there in zip(theirs, found, strict=True) if there is not None]):
         return []
     advice = "each runs twice: run firmq rq-import --yes, and let no program create these entries again"
-    return [doubtful("rq schedules", f"in rq-scheduler and here: {_listed(both)}", advice)]
+    return [doubtful("rq schedules", f"in rq-scheduler and here: {listed(both)}", advice)]
 
 
 def _unequal(adopting: Sequence[WorkerInfo]) -> list[Finding]:
@@ -123,10 +111,4 @@ def _names(workers: Iterable[WorkerInfo]) -> list[str]:
 def _named(noun: str, names: Sequence[str], *verbs: str) -> str:
     """Returns "RQ worker a serves", or "RQ workers a, b serve"."""
     verb = f" {verbs[len(names) > 1]}" if verbs else ""
-    return f"{noun}{'s' if len(names) > 1 else ''} {_listed(names)}{verb}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    given = sorted(names)
-    more = len(given) - SHOWN
-    return ", ".join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{noun}{'s' if len(names) > 1 else ''} {listed(names)}{verb}"

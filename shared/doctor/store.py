@@ -5,16 +5,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from firmq.shared.alerts.conditions import memory_used
+from firmq.shared.alerts.observation import Observation
+from firmq.shared.doctor.findings import Finding, doubtful, fine, judged, wrong
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from firmq.shared.config.settings import Settings
 
-FILLING, NEARLY_FULL = 0.75, 0.9
 SLOW_MS, TOO_SLOW_MS = 5.0, 50.0
 SKEW, GREAT_SKEW = 1.0, 30.0
 _PINGS = 15
@@ -24,19 +26,15 @@ def check_info(said: Mapping[str, Any], settings: Settings) -> list[Finding]:
     """Returns the findings from INFO."""
     if not said:
         return [doubtful("redis version", "this Redis user may not run INFO", "allow it the command INFO")]
-    return [_version(said), _role(said), _eviction(said), _persistence(said), _memory(said), _replicas(said, settings)]
-
-
-def check_risks(said: Mapping[str, Any], filling: float = FILLING) -> list[Finding]:
-    """Returns what endangers tasks now, for alerts; nothing without INFO.
-
-    `filling` is the share of its memory from which Redis counts as filling.
-    """
-    if not said:
-        return []
-    found = [_role(said), _eviction(said), _persistence(said)]
-    found += [_memory(said, filling)] if said.get("maxmemory") else []
-    return [each for each in found if each.level is not Level.OK]
+    now = Observation(at=datetime.now(UTC), info=said, settings=settings)
+    return [
+        _version(said),
+        *(judged(now, "redis role") or [fine("redis role", "primary")]),
+        *(judged(now, "eviction") or [fine("eviction", "noeviction")]),
+        *(judged(now, "persistence") or [fine("persistence", "append-only file")]),
+        *(judged(now, "memory") or [_memory(said)]),
+        _replicas(said, settings),
+    ]
 
 
 def _version(said: Mapping[str, Any]) -> Finding:
@@ -50,56 +48,15 @@ def _version(said: Mapping[str, Any]) -> Finding:
     return fine("redis version", f"Redis {version}")
 
 
-def _role(said: Mapping[str, Any]) -> Finding:
-    if said.get("role") == "slave":
-        return wrong(
-            "redis role",
-            f"it is a replica of {said.get('master_host')}:{said.get('master_port')} and takes no writes",
-            "point REDIS_URL at the primary, or use redis+sentinel:// so that it is found",
-        )
-    return fine("redis role", "primary")
-
-
-def _eviction(said: Mapping[str, Any]) -> Finding:
-    policy = str(said.get("maxmemory_policy", "noeviction"))
-    if policy.startswith("allkeys"):
-        return wrong("eviction", f"maxmemory-policy is {policy}: a full Redis evicts tasks", "set it to noeviction")
-    if policy != "noeviction":
-        return doubtful(
-            "eviction",
-            f"maxmemory-policy is {policy}: a full Redis evicts keys of workers and locks",
-            "set it to noeviction",
-        )
-    return fine("eviction", "noeviction")
-
-
-def _persistence(said: Mapping[str, Any]) -> Finding:
-    if said.get("aof_enabled"):
-        if said.get("aof_last_write_status", "ok") != "ok":
-            return wrong("persistence", "the append-only file cannot be written", "check the disk of Redis")
-        return fine("persistence", "append-only file")
-    if said.get("rdb_last_bgsave_status", "ok") != "ok":
-        return wrong("persistence", "the last snapshot failed", "check the disk of Redis, and set appendonly yes")
+def _memory(said: Mapping[str, Any]) -> Finding:
+    seen = memory_used(said)
+    if said.get("maxmemory"):
+        return fine("memory", seen)
     return doubtful(
-        "persistence",
-        "there is no append-only file: a crash of Redis loses all writes since its last snapshot",
-        "set appendonly yes (managed Redis: enable persistence, or replicas with SUBMIT_REPLICAS)",
+        "memory",
+        f"{seen}, without maxmemory: Redis grows until the system kills it",
+        "set maxmemory to at most two thirds of the machine's memory: a full Redis then rejects submissions",
     )
-
-
-def _memory(said: Mapping[str, Any], filling: float = FILLING) -> Finding:
-    most, used = int(said.get("maxmemory") or 0), int(said.get("used_memory") or 0)
-    if not most:
-        return doubtful(
-            "memory",
-            f"{_megabytes(used)} used, without maxmemory: Redis grows until the system kills it",
-            "set maxmemory to at most two thirds of the machine's memory: a full Redis then rejects submissions",
-        )
-    seen = f"{used / most:.0%} of {_megabytes(most)} used"
-    advice = "give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES"
-    if used > NEARLY_FULL * most:
-        return wrong("memory", f"{seen}: submissions are rejected when it is full", advice)
-    return doubtful("memory", seen, advice) if used > filling * most else fine("memory", seen)
 
 
 def _replicas(said: Mapping[str, Any], settings: Settings) -> Finding:
@@ -141,7 +98,3 @@ def _skew(seconds: float) -> Finding:
         return fine("clock", seen)
     advice = "run NTP on both: due times follow Redis' clock, logs and traces the local one"
     return (wrong if abs(seconds) > GREAT_SKEW else doubtful)("clock", seen, advice)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1_048_576:,.0f} MB"

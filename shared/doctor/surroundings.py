@@ -17,6 +17,8 @@ from firmq.shared.http.bind import is_loopback
 from firmq.shared.stores.payloads import Payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from firmq.shared.config.settings import Settings
 
 _PATIENCE = 1.0
@@ -25,56 +27,28 @@ _OTLP_PORT = 4318
 
 def check_settings(settings: Settings) -> list[Finding]:
     """Returns warnings about valid but risky settings."""
-    findings = [*_doors(settings), *_way_to_redis(settings), *_times(settings)]
-    return findings or [fine("settings", "no risky settings")]
+    return [*_risks(settings)] or [fine("settings", "no risky settings")]
 
 
-def _doors(settings: Settings) -> list[Finding]:
-    if is_loopback(settings.bind_host) or not settings.allow_anonymous:
-        return []
-    return [
-        doubtful(
-            "settings",
-            f"no authentication on {settings.bind_host} (ALLOW_ANONYMOUS=true)",
-            "set API_KEYS, DASHBOARD_USERS and ALLOW_ANONYMOUS=false, or keep the ports on a trusted network",
-        )
-    ]
-
-
-def _way_to_redis(settings: Settings) -> list[Finding]:
-    address = read_address(settings.store_url)
+def _risks(settings: Settings) -> Iterator[Finding]:
+    if settings.allow_anonymous and not is_loopback(settings.bind_host):
+        seen = f"no authentication on {settings.bind_host} (ALLOW_ANONYMOUS=true)"
+        advice = "set API_KEYS, DASHBOARD_USERS and ALLOW_ANONYMOUS=false, or keep the ports on a trusted network"
+        yield doubtful("settings", seen, advice)
+    address, shown = read_address(settings.store_url), without_password(settings.store_url)
     parts = urlsplit(address.url)
     hosts = [host for host, _ in (*address.sentinels, *address.nodes)] or [parts.hostname or "127.0.0.1"]
-    if parts.scheme == "unix" or all(map(is_loopback, hosts)):
-        return []
-    shown, findings = without_password(settings.store_url), []
-    if not parts.password:
-        findings.append(
-            wrong("settings", f"{shown} requires no password", "set a password in Redis, and REDIS_PASSWORD here")
-        )
-    if not address.by_tls:
-        findings.append(
-            doubtful(
-                "settings",
-                f"the connection to {shown} is not encrypted",
-                "use rediss://, unless the network is private",
-            )
-        )
-    return findings
-
-
-def _times(settings: Settings) -> list[Finding]:
-    if settings.drain_grace >= settings.task_timeout:
-        return []
-    if settings.drain_grace < 5:
-        return [
-            doubtful(
-                "settings",
-                f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker gives back longer tasks, to run again",
-                "set it to the duration of most tasks, and the orchestrator's grace period above it",
-            )
-        ]
-    return []
+    if parts.scheme != "unix" and not all(map(is_loopback, hosts)):
+        if not parts.password:
+            advice = "set a password in Redis, and REDIS_PASSWORD here"
+            yield wrong("settings", f"{shown} requires no password", advice)
+        if not address.by_tls:
+            advice = "use rediss://, unless the network is private"
+            yield doubtful("settings", f"the connection to {shown} is not encrypted", advice)
+    if settings.drain_grace < min(settings.task_timeout, 5):
+        seen = f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker gives back longer tasks, to run again"
+        advice = "set it to the duration of most tasks, and the orchestrator's grace period above it"
+        yield doubtful("settings", seen, advice)
 
 
 def check_payload_store(settings: Settings) -> list[Finding]:

@@ -6,27 +6,25 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, wrong
+from firmq.shared.alerts.observation import Observer
+from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, judged, listed, wrong
 from firmq.shared.doctor.rq_programs import check_rq_programs
-from firmq.shared.domain.clock import instant_us
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import keys_of, raw, text
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.registry import added
 from firmq.shared.stores.failure_groups import FailureGroups
-from firmq.shared.stores.locks import LockAdmin
-from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS, Presence
-from firmq.shared.stores.queue_register import QueueRegister
-from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.waiting import explain_waiting
-from firmq.shared.stores.workers import Workers, capacity
+from firmq.shared.stores.workers import capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from redis import Redis
 
+    from firmq.shared.alerts.observation import Observation
     from firmq.shared.config.settings import Settings
     from firmq.shared.redis.keys import Keys
     from firmq.shared.stores.queues import QueueInfo
@@ -39,32 +37,27 @@ BUSY = 60
 LOOKED_AT = 100
 """Causes of dead letters that are examined."""
 
-OVERDUE_US = 10_000_000
-"""How overdue a task or an ended lease must be to show that no housekeeper is running."""
-
 
 def check(redis: Redis, settings: Settings) -> list[Finding]:
     """Returns the findings about schema version, workers, task types and housekeeping."""
     data = _format(redis)
     if data.level is Level.ERROR:
         return [data]  # the other records cannot be read either
-    register = Workers(redis, settings.lease()).look()
-    workers, unreadable = register.live, register.unreadable
     scripts = Scripts(redis)
-    queues = Queues.of(scripts, settings).overview()
+    now = Observer(scripts, settings).observe()
     return [
         data,
         *_draining(redis),
-        _quarantined(redis),
-        _foreign(queues),
-        *_workers(workers, unreadable, [queue.name for queue in queues], keys_of(redis)),
-        *check_rq_programs(redis, register, [queue.name for queue in queues]),
-        *([check_capacity(workers, queues, scripts.now_us())] if workers else []),
-        check_waiting(explain_waiting(scripts, queues, workers)),
+        *(judged(now, "quarantine") or [fine("quarantine", "no key held a value of the wrong type in the last week")]),
+        _foreign(now.queues),
+        *_workers(now, scripts.keys),
+        *check_rq_programs(redis, now),
+        *([check_capacity(now)] if now.workers else []),
+        check_waiting(explain_waiting(scripts, now.queues, now.workers)),
         *_refused(scripts),
         _types(redis),
-        check_housekeeping(redis, settings),
-        *check_relay(redis),
+        *check_housekeeping(now),
+        *check_relay(now),
         *(finding for check in added("checks") for finding in check(redis, settings)),
     ]
 
@@ -97,19 +90,6 @@ def _draining(redis: Redis) -> list[Finding]:
     ]
 
 
-def _quarantined(redis: Redis) -> Finding:
-    keys = keys_of(redis)
-    found = [text(each) for each in redis.zrevrange(keys.QUARANTINE, 0, 2)]
-    if not found:
-        return fine("quarantine", "no key held a value of the wrong type in the last week")
-    many = redis.zcard(keys.QUARANTINE)
-    return doubtful(
-        "quarantine",
-        f"{many} keys held a value of the wrong type in the last week, the latest: {', '.join(found)}",
-        f"the values are kept at {keys.quarantined('KEY')}: find the program that writes to this Redis",
-    )
-
-
 def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     found = {queue.name: queue.foreign for queue in queues if queue.foreign}
     if not found:
@@ -122,9 +102,8 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
     )
 
 
-def _workers(
-    workers: Sequence[WorkerInfo], unreadable: Sequence[str], queues: Sequence[str], keys: Keys
-) -> list[Finding]:
+def _workers(now: Observation, keys: Keys) -> list[Finding]:
+    workers, unreadable = now.workers, now.unreadable_workers
     if unreadable:
         return [
             doubtful(
@@ -137,20 +116,18 @@ def _workers(
     if not workers:
         return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: firmq worker")]
     seen = f"{len(workers)} alive with {capacity(workers)}"
-    return [fine("workers", seen), *check_queues(workers, queues)]
+    return [fine("workers", seen), *check_queues(workers, [queue.name for queue in now.queues])]
 
 
 def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:
     """Returns findings when workers cannot run their tasks, or none takes from some of these queues."""
     advice = "mend what its log names; it tries again by itself"
     stuck = [doubtful("workers", f"worker {each.name}: {each.reason}", advice) for each in workers if each.reason]
-    serving = [each for each in workers if each.state != "draining"]
-    forgotten = [queue for queue in queues if not any(each.takes(queue) for each in serving)]
+    forgotten = [queue for queue in queues if not any(each.takes(queue) for each in workers)]
     if not forgotten:
         return stuck
-    shown = ", ".join(forgotten[:5]) + (f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else "")
     advice = "start one without WORKER_QUEUES, or with these queues or a pattern for them in it"
-    return [*stuck, doubtful("queues", f"no worker takes from {shown}", advice)]
+    return [*stuck, doubtful("queues", f"no worker takes from {listed(forgotten)}", advice)]
 
 
 def _types(redis: Redis) -> Finding:
@@ -161,24 +138,23 @@ def _types(redis: Redis) -> Finding:
         return doubtful("task types", "none is registered: every submission is rejected", "start a worker")
     gone = [name for name in names if (offer := types.find(name)) and not offer.live]
     if gone:
-        shown = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
-        return doubtful(
-            "task types", f"no live worker has {shown}", "start one whose TASK_MODULES include their modules"
-        )
+        advice = "start one whose TASK_MODULES include their modules"
+        return doubtful("task types", f"no live worker has {listed(gone)}", advice)
     return fine("task types", f"{len(names)} registered")
 
 
-def check_capacity(workers: Sequence[WorkerInfo], queues: Sequence[QueueInfo], now_us: int) -> Finding:
+def check_capacity(now: Observation) -> Finding:
     """Returns whether a task submitted now is likely to start soon."""
+    workers = now.workers
     serial, slots = sum(each.serial_slots for each in workers), sum(each.slots for each in workers)
     active = sum(each.active for each in workers)
     is_full = 0 < slots <= active
     if not (is_full or 0 < serial <= sum(each.serial_active for each in workers)):
         return fine("capacity", f"{active} tasks run on {capacity(workers)}")
-    running = [task.seconds for each in workers for task in each.running if is_full or not task.concurrent]
-    since = [each.oldest_ready_at for each in queues if each.oldest_ready_at and each.paused is None]
-    waited = max((now_us - instant_us(at) for at in since), default=0) / 1_000_000
-    shortest = min(running, default=0)
+    shortest = min(
+        (run.seconds for each in workers for run in each.running if is_full or not run.concurrent), default=0
+    )
+    waited = max((now.seconds_since(each.oldest_ready_at) for each in now.queues if each.paused is None), default=0)
     seen = f"all of {capacity(workers) if is_full else f'{serial:,} processes'} are in use"
     if max(waited, shortest) < BUSY:
         return fine("capacity", seen)
@@ -211,55 +187,28 @@ def _refused(scripts: Scripts) -> Iterator[Finding]:
         yield doubtful("refused data", f"dead letters: {seen}", advice)
 
 
-def check_housekeeping(redis: Redis, settings: Settings) -> Finding:
+def check_housekeeping(now: Observation) -> list[Finding]:
     """Returns whether due tasks and ended leases are processed in time."""
-    now = Scripts(redis).now_us()
-    late = [
-        f"a {what} is {(now - due) / 1e6:.0f} s overdue"
-        for what, due in _earliest(redis, settings)
-        if due < now - OVERDUE_US
-    ]
-    if late:
-        return wrong(
-            "housekeeping",
-            f"no housekeeper is running: {' and '.join(late)}",
-            "start a housekeeper: firmq housekeeper",
-        )
-    live = [name for name, silent in Presence(Scripts(redis)).silences().items() if silent < LIVE and name != RELAY]
+    if late := judged(now, "housekeeping"):
+        return late
+    live = [name for name, silent in now.silences.items() if silent < LIVE and name != RELAY]
     alone = [name.removesuffix(WITHOUT_LOCKS) for name in live if name.endswith(WITHOUT_LOCKS)]
     if alone and len(live) > 1:
-        return doubtful(
-            "housekeeping",
-            f"{len(live)} housekeepers run, {len(alone)} without locks ({', '.join(alone)}): "
-            "each of them runs all jobs",
-            "start them with HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=true, the default",
+        seen = (
+            f"{len(live)} housekeepers run, {len(alone)} without locks ({', '.join(alone)}): each of them runs all jobs"
         )
-    owners = sorted({lock.owner for lock in LockAdmin(Scripts(redis)).all() if lock.owner})
-    return fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")
+        advice = "start them with HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=true, the default"
+        return [doubtful("housekeeping", seen, advice)]
+    owners = sorted({lock.owner for lock in now.locks if lock.owner})
+    return [fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")]
 
 
-def check_relay(redis: Redis) -> list[Finding]:
+def check_relay(now: Observation) -> list[Finding]:
     """Returns whether a relay of an outbox runs; nothing where none has for a week."""
-    silent = Presence(Scripts(redis)).silences().get(RELAY)
+    silent = now.silences.get(RELAY)
     if silent is None:
         return []
     if silent < LIVE:
         return [fine("relay", "it reports that it runs")]
     advice = "start it: firmq outbox, or with Django: manage.py firmq_outbox"
     return [doubtful("relay", f"none has reported for {silent:.0f} s: rows of the outbox wait", advice)]
-
-
-def _earliest(redis: Redis, settings: Settings) -> list[tuple[str, float]]:
-    """Returns the earliest due time of each kind of housekeeping work, in microseconds."""
-    keys = keys_of(redis)
-    places = [("lease", keys.LEASES)]
-    for queue in QueueRegister.of(redis, settings):
-        places += [
-            (f'retry in queue "{queue}"', keys.retrying(queue)),
-            (f'task in queue "{queue}"', keys.scheduled(queue)),
-        ]
-    with redis.pipeline(transaction=False) as pipeline:
-        for _, key in places:
-            pipeline.zrange(key, 0, 0, withscores=True)
-        firsts = pipeline.execute()
-    return [(what, first[0][1]) for (what, _), first in zip(places, firsts, strict=True) if first]

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from firmq.shared.alerts import rules
+from firmq.shared.alerts.conditions import NEARLY_FULL, conditions
+from firmq.shared.config.settings import Settings
 from tests.monitoring.promtool import FOLDER, promtool
 from tests.support.harness import ROOT
 
@@ -98,17 +99,18 @@ def test_every_alert_says_how_bad_it_is_what_it_is_about_and_where_to_read_on() 
         assert ROOT / path == RUNBOOK
         assert section == alert["alert"].lower()
         assert section in headings
-    assert headings == {alert["alert"].lower() for alert in alerts()} | {name.lower() for name in built_in()}
+    assert headings == {name.lower() for name in conditions().keys() | {alert["alert"] for alert in alerts()}}
 
 
-def built_in() -> set[str]:
-    """The names of the rules that need no Prometheus."""
-    return set(re.findall(r'"(Firmq\w+)"', Path(rules.__file__ or "").read_text()))
-
-
-def test_every_built_in_rule_has_a_section_in_the_runbook() -> None:
-    headings = set(re.findall(r"^## (Firmq\w+)$", RUNBOOK.read_text(), re.MULTILINE))
-    assert "FirmqWorkerSilent" in built_in() <= headings
+def test_alerts_of_a_name_have_one_threshold_and_one_level() -> None:
+    both = [(alert, conditions()[alert["alert"]]) for alert in alerts() if alert["alert"] in conditions()]
+    rated = {(alert["alert"], alert["labels"]["severity"]) for alert, _ in both}
+    for name in ("FirmqNoWorkerForType", "FirmqOldestTaskTooOld", "FirmqDueTasksNotMoved", "FirmqScheduleMissed",
+                 "FirmqHistoryLate", "FirmqRedisMemoryNearlyFull"):  # fmt: skip
+        limit = conditions()[name].threshold(Settings())
+        assert any(f"> {limit:g}" in alert["expr"] for alert, each in both if each.name == name), name
+    assert any(f"> {NEARLY_FULL:g}" in alert["expr"] for alert, _ in both)
+    assert {(each.name, {"danger": "critical"}.get(each.level, each.level)) for _, each in both} <= rated
 
 
 def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from firmq.shared.alerts.rules import Level, runbook
+from firmq.shared.alerts.conditions import Level, runbook
 from firmq.shared.alerts.standing import Standing
 from firmq.shared.alerts.store import Message
 from firmq.shared.config.settings import Settings

@@ -17,7 +17,6 @@ from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from firmq.shared.alerts.observation import Observer
-from firmq.shared.alerts.rules import thresholds_of
 from firmq.shared.alerts.store import AlertStore
 from firmq.shared.config import foreign_names
 from firmq.shared.config.collector import announce
@@ -114,7 +113,7 @@ def build(
             late_schedules,
         ),
     ]
-    metrics = _metrics(settings, scripts, queues)
+    metrics = Metrics(Observer(scripts, settings), _seconds(settings.housekeeper_metrics_interval))
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
@@ -124,7 +123,7 @@ def build(
     strategies[metrics] = leadership
     if channels := channels_of(settings):
         number = own if partitions else None
-        strategies[_alerts(settings, scripts, queues, channels, number)] = OnLeader(leadership)
+        strategies[_alerts(settings, scripts, channels, number)] = OnLeader(leadership)
         strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
@@ -205,24 +204,11 @@ def _payloads(
     return [Payloads(scripts, store, all_records(records, settings), interval, others=others)]
 
 
-def _metrics(settings: Settings, scripts: Scripts, queues: Queues) -> Metrics:
-    return Metrics(
-        scripts,
-        queues,
-        Records(scripts, queues.register),
-        Workers(scripts.redis, settings.lease()),
-        _seconds(settings.housekeeper_metrics_interval),
-    )
-
-
-def _alerts(
-    settings: Settings, scripts: Scripts, queues: Queues, channels: Sequence[Channel], partition: int | None
-) -> Alerts:
+def _alerts(settings: Settings, scripts: Scripts, channels: Sequence[Channel], partition: int | None) -> Alerts:
     return Alerts(
-        Observer(scripts, queues, Records(scripts, queues.register), Workers(scripts.redis, settings.lease())),
+        Observer(scripts, settings),
         AlertStore(scripts),
         channels,
-        thresholds_of(settings),
         patience=_seconds(settings.alert_after),
         quiet_hours=QuietHours.read(settings.alert_quiet_hours),
         interval=_seconds(settings.housekeeper_alerts_interval),

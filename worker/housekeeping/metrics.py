@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from firmq.shared.domain.clock import instant
+from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.domain.clock import instant, instant_us
 from firmq.shared.domain.task import TaskState
-from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.locks import HeldLock
-from firmq.shared.stores.queues import QueueInfo, Queues
+from firmq.shared.stores.queues import QueueInfo
 from firmq.shared.stores.task_types import types_waiting
-from firmq.shared.stores.tasks import Records
-from firmq.shared.stores.workers import WorkerInfo, Workers
 from firmq.worker.feature import features
 from firmq.worker.housekeeping.clock_watch import ClockWatch
 from firmq.worker.housekeeping.locking import Leadership
@@ -42,13 +41,9 @@ class Metrics:
 
     name = "metrics"
 
-    def __init__(
-        self, scripts: Scripts, queues: Queues, records: Records, workers: Workers, interval: timedelta
-    ) -> None:
-        self.scripts = scripts
-        self.queues = queues
-        self.records = records
-        self.workers = workers
+    def __init__(self, observer: Observer, interval: timedelta) -> None:
+        self.observer = observer
+        self.scripts = observer.scripts
         self.interval = interval
         self.measured: Measured | None = None
         self.clock = ClockWatch()
@@ -61,9 +56,8 @@ class Metrics:
         return RunResult()
 
     def _measure(self) -> Iterator[Metric]:
-        overview, counts, workers = self.queues.overview(), self.records.counts(), self.workers.all()
-        now_us = self.scripts.now_us()
-        now = instant(now_us)
+        seen, counts = self.observer.glance(), self.observer.records.counts()
+        now_us = instant_us(seen.at)
         yield GaugeMetricFamily(
             "firmq_redis_clock_behind_seconds",
             "Lateness of scheduled tasks because Redis' clock was set back.",
@@ -79,7 +73,7 @@ class Metrics:
             "active_workers_total",
             "firmq_active_workers",
             "Live workers, the source of task_completions_total.",
-            len(workers),
+            len(seen.workers),
         )
         yield from _twins(
             "retry_tasks_total",
@@ -87,58 +81,53 @@ class Metrics:
             "Tasks that wait for a retry, each of them counted in task_retries_total.",
             counts[TaskState.RETRYING],
         )
-        yield from _of_queues(overview, workers, now)
-        yield from self._of_waiting(overview, now)
-        yield self._of_tenants(overview, now)
-        yield from self._of_types(now)
+        yield from _of_queues(seen)
+        yield from self._of_waiting(seen)
+        yield self._of_tenants(seen)
+        yield from self._of_types(seen)
         for gauges in filter(None, (feature.gauges for feature in features())):
             yield from gauges(self.scripts)
         tasks = GaugeMetricFamily("firmq_tasks", "Stored tasks by state.", labels=["status"])
         for state, count in counts.items():
             tasks.add_metric([state], count)
         yield tasks
-        yield from store_gauges(self.scripts.redis)
+        yield from store_gauges(seen.info)
 
-    def _of_waiting(self, overview: Iterable[QueueInfo], now: datetime) -> Iterator[Metric]:
+    def _of_waiting(self, seen: Observation) -> Iterator[Metric]:
         """Yields how overdue the first of each kind is."""
-        keys = self.scripts.keys
-        with self.scripts.redis.pipeline(transaction=False) as pipeline:
-            pipeline.zcard(keys.SCHEDULES)
-            pipeline.zcard(keys.QUARANTINE)
-            for key in (keys.ended(TaskState.FAILED), keys.LEASES, keys.SCHEDULES_DUE):
-                pipeline.zrange(key, 0, 0, withscores=True)
-            schedules, quarantined, *firsts = pipeline.execute()
-        dead_letter, lease, schedule = (_age(instant(row[0][1]) if row else None, now) for row in firsts)
-        task = max(_age(queue.due_at, now) for queue in overview)
+        keys, redis = self.scripts.keys, self.scripts.redis
+        dead_letter = redis.zrange(keys.ended(TaskState.FAILED), 0, 0, withscores=True)
+        since = seen.seconds_since
+        task = max(since(queue.due_at) for queue in seen.queues)
         for name, text, value in (
-            ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", dead_letter),
+            ("oldest_dead_letter_age_seconds", "Age of the oldest dead letter.", since(_first(dead_letter))),
             ("task_overdue_seconds", "Time since the most overdue retry or run-at task was due.", task),
-            ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", lease),
-            ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", schedule),
-            ("schedules", "Schedules stored.", schedules),
-            ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", quarantined),
+            ("lease_overdue_seconds", "Time since the oldest unhandled lease ended.", since(seen.lease_ended_at)),
+            ("schedule_overdue_seconds", "Time since the most overdue schedule was due.", since(seen.schedule_due_at)),
+            ("schedules", "Schedules stored.", redis.zcard(keys.SCHEDULES)),
+            ("quarantined_keys", "Keys quarantined in the last week because of a wrong type.", seen.quarantined),
         ):
             yield GaugeMetricFamily(f"firmq_{name}", text, value)
 
-    def _of_tenants(self, overview: Sequence[QueueInfo], now: datetime) -> Metric:
+    def _of_tenants(self, seen: Observation) -> Metric:
         wait_queues = self.scripts.keys.wait_queues
-        waiting = [queue for queue in overview if queue.throttled and queue.paused is None]
+        waiting = [queue for queue in seen.queues if queue.throttled and queue.paused is None]
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             for queue in waiting:
                 for lane in (queue.name, f"{queue.name}+"):
                     # 0 is the turn of tasks with a score and without a tenant, which have those of the list.
                     pipeline.zrangebyscore(wait_queues(f"{lane}|"), "(0", "+inf", start=0, num=1, withscores=True)
             firsts = pipeline.execute()
-        ages = [_age(instant(row[0][1]) if row else None, now) for row in firsts]
+        ages = [seen.seconds_since(_first(row)) for row in firsts]
         longest = dict(zip((queue.name for queue in waiting), map(max, ages[::2], ages[1::2]), strict=True))
         return _by_queue(
             "firmq_tenant_turn_age_seconds",
             "Time since the longest waiting tenant (fair_key) of a queue that is not paused came or had its turn.",
-            overview,
+            seen.queues,
             lambda queue: longest.get(queue.name, 0),
         )
 
-    def _of_types(self, now: datetime) -> Iterator[Metric]:
+    def _of_types(self, seen: Observation) -> Iterator[Metric]:
         count = GaugeMetricFamily(
             "firmq_tasks_without_worker", "Pending tasks that no live worker can run.", labels=["type"]
         )
@@ -149,7 +138,7 @@ class Metrics:
         )
         for task_type, waiting, since_us in types_waiting(self.scripts):
             count.add_metric([task_type], waiting)
-            age.add_metric([task_type], _age(instant(since_us), now))
+            age.add_metric([task_type], seen.seconds_since(instant(since_us)))
         yield from (count, age)
 
 
@@ -181,8 +170,9 @@ class SystemGauges(Collector):
             yield from measured.metrics
 
 
-def _age(since: datetime | None, now: datetime) -> float:
-    return max(0.0, (now - since).total_seconds()) if since else 0.0
+def _first(entries: Any) -> datetime | None:
+    """Returns the moment of the first entry of an index."""
+    return instant(entries[0][1]) if entries else None
 
 
 def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
@@ -191,33 +181,30 @@ def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
     yield GaugeMetricFamily(twin, text, value)
 
 
-def _of_queues(overview: Sequence[QueueInfo], workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Metric]:
-    for name in ("pending_tasks_total", "firmq_pending_tasks"):
-        yield _by_queue(
-            name, "Tasks of task_submissions_total that wait to be run now.", overview, lambda queue: queue.pending
-        )
-    yield _by_queue(
-        "firmq_oldest_pending_age_seconds",
-        "Age of the longest waiting task that may run.",
-        overview,
-        lambda queue: _age(queue.oldest_at, now),
+def _of_queues(seen: Observation) -> Iterator[Metric]:
+    pending = "Tasks of task_submissions_total that wait to be run now."
+    values: tuple[tuple[str, str, Callable[[QueueInfo], float]], ...] = (
+        ("pending_tasks_total", pending, lambda queue: queue.pending),
+        ("firmq_pending_tasks", pending, lambda queue: queue.pending),
+        (
+            "firmq_oldest_pending_age_seconds",
+            "Age of the longest waiting task that may run.",
+            lambda queue: seen.seconds_since(queue.oldest_at),
+        ),
+        (
+            "firmq_queue_workers",
+            "Live workers that take tasks from it.",
+            lambda queue: sum(worker.takes(queue.name) for worker in seen.workers),
+        ),
+        (
+            "firmq_foreign_jobs",
+            "Jobs that RQ programs put into its list: parked, not run.",
+            lambda queue: queue.foreign,
+        ),
+        ("firmq_queue_paused", "Whether the queue is paused.", lambda queue: queue.paused is not None),
     )
-    serving = [worker for worker in workers if worker.state != "draining"]
-    yield _by_queue(
-        "firmq_queue_workers",
-        "Live workers that take tasks from it.",
-        overview,
-        lambda queue: sum(worker.takes(queue.name) for worker in serving),
-    )
-    yield _by_queue(
-        "firmq_foreign_jobs",
-        "Jobs that RQ programs put into its list: parked, not run.",
-        overview,
-        lambda queue: queue.foreign,
-    )
-    yield _by_queue(
-        "firmq_queue_paused", "Whether the queue is paused.", overview, lambda queue: queue.paused is not None
-    )
+    for name, text, value in values:
+        yield _by_queue(name, text, seen.queues, value)
 
 
 def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callable[[QueueInfo], float]) -> Metric:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-
-from firmq.shared.redis import startup_check
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 _NUMBERS = (
     ("used_memory", "used_memory_bytes", "Memory that Redis uses."),
@@ -22,9 +17,8 @@ _NUMBERS = (
 )
 
 
-def store_gauges(redis: Redis) -> Iterator[Metric]:
+def store_gauges(info: Mapping[str, Any]) -> Iterator[Metric]:
     """Yields gauges from INFO; none when this user may not read it, which is not an error."""
-    info = startup_check.info(redis)
     if not info:
         return
     for field, name, text in _NUMBERS:

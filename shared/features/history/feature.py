@@ -9,5 +9,6 @@ FEATURE = Feature(
     settings="firmq.shared.features.history.settings:HistorySettings",
     records="firmq.shared.features.history.records:with_history",
     checks="firmq.shared.features.history.lag:check_history",
+    conditions="firmq.shared.features.history.lag:CONDITIONS",
     alerts="firmq.shared.features.history.lag:alerts",
 )

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.alerts.conditions import Alert, Condition, Level, alert
 from firmq.shared.doctor.findings import Finding, doubtful, fine
 from firmq.shared.domain.duration import duration
 from firmq.shared.features.history.settings import HistorySettings
-from firmq.shared.features.history.unarchived import MOST_WAITING, feed
+from firmq.shared.features.history.unarchived import BEHIND, feed
 from firmq.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from firmq.shared.config.settings import Settings
+
+CONDITIONS = (Condition("FirmqHistoryLate", Level.WARNING, "/analytics", over=BEHIND.total_seconds(), check="history"),)
 
 
 def check_history(redis: Redis, settings: Settings) -> list[Finding]:
@@ -24,9 +26,7 @@ def check_history(redis: Redis, settings: Settings) -> list[Finding]:
     if state is None:
         seen, is_set = "HISTORY_URL is set, and no housekeeper stores history", HistorySettings.of(settings).history_url
         return [doubtful("history", seen, "set it for housekeepers too")] if is_set else []
-    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {state.lag.total_seconds():.0f} s"
-    if state.lost:
-        seen += f"; {state.lost:,} were given up, because more than {MOST_WAITING:,} waited"
+    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {duration(state.lag)}{state.given_up}"
     if not state.trouble:
         return [fine("history", seen)]
     return [
@@ -38,10 +38,6 @@ def alerts(scripts: Scripts) -> Iterator[Alert]:
     """Yields an alert when ended tasks wait too long."""
     state = feed(scripts)
     if state and state.trouble and state.waiting:
-        yield Alert(
-            name="FirmqHistoryLate",
-            level=Level.WARNING,
-            title=f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store",
-            advice=f"Tasks run as usual. {state.trouble[:1].upper()}{state.trouble[1:]}.",
-            link="/analytics",
-        )
+        title = f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store"
+        advice = "Tasks run as usual. Check the database of HISTORY_URL and the housekeeper's log."
+        yield alert("FirmqHistoryLate", f"{title}{state.given_up}: {state.trouble}", advice)

@@ -58,6 +58,11 @@ class Feed:
             return self.error
         return "it is stored too slowly, or no housekeeper runs" if self.lag > BEHIND else ""
 
+    @property
+    def given_up(self) -> str:
+        """Returns how many ends were given up, to follow a sentence, or ""."""
+        return f"; {self.lost:,} were given up, because more than {MOST_WAITING:,} waited" if self.lost else ""
+
 
 class Unarchived:
     """The ends that wait for the history."""

@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Event, Semaphore, Thread
@@ -16,10 +16,13 @@ import pytest
 from redis import Redis
 
 from firmq.gateway.app import create_app
+from firmq.gateway.routes.health import RISKS
+from firmq.shared.alerts.observation import Observation
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.doctor import Finding, Level, examine, worst
 from firmq.shared.doctor.__main__ import as_json, as_text, main
-from firmq.shared.doctor.store import check_info, check_risks
+from firmq.shared.doctor.findings import judged
+from firmq.shared.doctor.store import check_info
 from firmq.shared.domain.task import new_task_id
 from firmq.shared.features.outbox.receipts import Receipts
 from firmq.shared.local.embedded_redis import EmbeddedRedis
@@ -83,7 +86,7 @@ def test_what_redis_says_of_itself_is_judged(change: dict[str, Any], check: str,
 def test_the_overview_and_the_health_of_the_gateway_name_what_endangers_tasks(
     said: Mapping[str, Any], checks: list[str]
 ) -> None:
-    assert [each.check for each in check_risks(said)] == checks
+    assert [each.check for each in judged(Observation(at=datetime.now(UTC), info=said), *RISKS)] == checks
 
 
 def test_replicas_that_submissions_wait_for_must_be_there() -> None:
@@ -187,7 +190,7 @@ def test_keys_that_were_set_aside_are_counted_and_the_latest_named(system: Syste
     system.scripts.quarantine()
     found = of(examine(settings, system.redis), "quarantine")
     assert found.level is Level.WARNING
-    assert "1 keys" in found.seen
+    assert "1 key in Redis" in found.seen
     assert keys.FAIR in found.seen
 
 

@@ -50,4 +50,4 @@ def test_the_overview_warns_of_a_late_history(archive: Archive, redis_url: str) 
         settings = Settings.model_validate({"history_url": archive.url})
         overview = create_dashboard(settings, redis, Users.load_or_exit(settings)).test_client().get("/").text
     assert "with 1 ended tasks to store" in overview
-    assert "It is away" in overview
+    assert "it is away" in overview

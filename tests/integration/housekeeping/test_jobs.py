@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
+from firmq.shared.alerts.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock, Taken
 from firmq.shared.domain.task import NewTask, TaskState, new_task_id
@@ -298,8 +299,7 @@ def test_records_still_needed_are_not_checked_at_once_again() -> None:
 def gauges(machine: Machine) -> tuple[SystemGauges, Leadership, Metrics, RedisLocks]:
     locks = machine.instance("hk-1")
     leadership = Leadership(locks, Lock(name="metrics", at_most=timedelta(seconds=60)), "hk-1")
-    queues = Queues(machine.scripts, WEIGHTS)
-    job = Metrics(machine.scripts, queues, Records(machine.scripts, list(WEIGHTS)), Workers(machine.redis), SECOND)
+    job = Metrics(Observer(machine.scripts, Settings()), SECOND)
     return SystemGauges(leadership, job), leadership, job, locks
 
 

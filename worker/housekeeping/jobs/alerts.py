@@ -14,8 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import quote
 
+from firmq.shared.alerts.conditions import Alert, alerts
 from firmq.shared.alerts.observation import Observation, Observer
-from firmq.shared.alerts.rules import Alert, Thresholds, alerts
 from firmq.shared.alerts.standing import Outcome, judge
 from firmq.shared.alerts.store import AlertStore, LoggedAlert, Message
 from firmq.shared.domain.clock import instant_us, to_us
@@ -43,7 +43,6 @@ class Alerts:
         observer: Observer,
         store: AlertStore,
         channels: Sequence[Channel],
-        thresholds: Thresholds,
         *,
         patience: timedelta,
         quiet_hours: QuietHours | None,
@@ -54,7 +53,6 @@ class Alerts:
         self.observer = observer
         self.store = store
         self.channels = channels
-        self.thresholds = thresholds
         self.patience = patience
         self.quiet_hours = quiet_hours
         self.interval = interval
@@ -76,7 +74,7 @@ class Alerts:
 
     def _judge(self, now: Observation) -> Outcome:
         quiet = self.quiet_hours is not None and self.quiet_hours.cover(now.at)
-        found = [self._placed(each) for each in alerts(now, self.thresholds)[:MOST]]
+        found = [self._placed(each) for each in alerts(now)[:MOST]]
         return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet)
 
     def _placed(self, alert: Alert) -> Alert:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.rules import Level
+from firmq.shared.alerts.conditions import Level
 from firmq.shared.alerts.standing import Standing
 from firmq.shared.alerts.store import Message
 from firmq.shared.redis.client import text

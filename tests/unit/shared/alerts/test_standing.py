@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from firmq.shared.alerts.rules import Alert, Level
+from firmq.shared.alerts.conditions import Alert, Level
 from firmq.shared.alerts.standing import Standing, judge
 
 MINUTE = timedelta(minutes=1)
@@ -86,4 +86,4 @@ def test_what_was_over_before_quiet_hours_end_is_never_sent() -> None:
 
 
 def test_what_a_person_chose_is_not_sent() -> None:
-    assert Day().passes(replace(WARNING, chosen=True), minutes=5) == []
+    assert Day().passes(replace(WARNING, name="FirmqQueuePaused"), minutes=5) == []

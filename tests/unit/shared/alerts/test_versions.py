@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from firmq.shared.alerts.conditions import Alert, _versions
 from firmq.shared.alerts.observation import Observation, RecentFailures
-from firmq.shared.alerts.rules import Alert, _versions
 from firmq.shared.stores.deploys import Deploy, Ends, VersionEnds
 from firmq.shared.stores.failure_groups import FailureGroup
 
@@ -34,10 +33,8 @@ def _group(hours: float, task_type: str = "charge-card") -> RecentFailures:
 
 
 def _alerts(*ends: VersionEnds, failures: tuple[RecentFailures, ...] = ()) -> list[Alert]:
-    empty: Any = dict.fromkeys((each.name for each in fields(Observation)), ())
     deploys = [_deploy("1.42", 1), _deploy("1.41", 100), _deploy("1.40", 200)]
-    now = replace(Observation(**empty), deploys=deploys, version_ends=ends, failures=failures)
-    return list(_versions(now))
+    return list(_versions(Observation(at=NOW, deploys=deploys, version_ends=ends, failures=failures)))
 
 
 def test_it_compares_the_new_version_with_those_before() -> None:
