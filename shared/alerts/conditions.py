@@ -59,6 +59,7 @@ class Condition(NamedTuple):
 
 
 _CONDITIONS = (
+    Condition("FirmqRedisUnreachable", Level.DANGER),
     Condition("FirmqRedisReadOnly", Level.DANGER, check="redis role"),
     Condition("FirmqRedisMayEvict", Level.DANGER, check="eviction"),
     Condition("FirmqRedisNotDurable", Level.WARNING, check="persistence"),
@@ -88,7 +89,7 @@ def conditions() -> Mapping[str, Condition]:
     return {each.name: each for rows in (_CONDITIONS, *added("conditions")) for each in rows}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Alert:
     """An alert: `subject` is the queue, type or lock that it is about, `link` the path of the page with the details.
 
@@ -140,12 +141,10 @@ def _megabytes(size: int) -> str:
     return f"{size / 1_048_576:,.0f} MB"
 
 
-def alert(name: str, title: str, advice: str, subject: str = "", link: str = "", level: Level | None = None) -> Alert:
+def raised(name: str, title: str, advice: str, subject: str = "", link: str = "", level: Level | None = None) -> Alert:
     """Returns an alert with the level and the page of its condition, or others."""
     about = conditions()[name]
-    return Alert(
-        name=name, level=level or about.level, title=title, advice=advice, subject=subject, link=link or about.page
-    )
+    return Alert(name, level or about.level, title, advice, subject, link or about.page)
 
 
 def _over(name: str, now: Observation) -> float:
@@ -162,14 +161,14 @@ def _redis(now: Observation) -> Iterator[Alert]:
     if said.get("role") == "slave":
         title = f"Redis: it is a replica of {said.get('master_host')}:{said.get('master_port')} and takes no writes"
         advice = "Point REDIS_URL at the primary, or use redis+sentinel:// so that it is found."
-        yield alert("FirmqRedisReadOnly", title, advice)
+        yield raised("FirmqRedisReadOnly", title, advice)
     policy = str(said.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         every = policy.startswith("allkeys")
         title = f"Redis: maxmemory-policy is {policy}: a full Redis evicts "
         title += "tasks" if every else "keys of workers and locks"
         level = Level.DANGER if every else Level.WARNING
-        yield alert("FirmqRedisMayEvict", title, "Set it to noeviction.", level=level)
+        yield raised("FirmqRedisMayEvict", title, "Set it to noeviction.", level=level)
 
 
 def _persistence(now: Observation) -> Iterator[Alert]:
@@ -177,14 +176,14 @@ def _persistence(now: Observation) -> Iterator[Alert]:
     if said.get("aof_enabled"):
         if said.get("aof_last_write_status", "ok") != "ok":
             title = "Redis: the append-only file cannot be written"
-            yield alert(name, title, "Check the disk of Redis.", level=Level.DANGER)
+            yield raised(name, title, "Check the disk of Redis.", level=Level.DANGER)
     elif said.get("rdb_last_bgsave_status", "ok") != "ok":
         advice = "Check the disk of Redis, and set appendonly yes."
-        yield alert(name, "Redis: the last snapshot failed", advice, level=Level.DANGER)
+        yield raised(name, "Redis: the last snapshot failed", advice, level=Level.DANGER)
     elif said:
         title = "Redis: there is no append-only file: a crash of Redis loses all writes since its last snapshot"
         advice = "Set appendonly yes (managed Redis: enable persistence, or replicas with SUBMIT_REPLICAS)."
-        yield alert(name, title, advice)
+        yield raised(name, title, advice)
 
 
 def _memory(now: Observation) -> Iterator[Alert]:
@@ -194,7 +193,7 @@ def _memory(now: Observation) -> Iterator[Alert]:
         title = f"Redis: {memory_used(now.info)}{': submissions are rejected when it is full' if full else ''}"
         advice = "Give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES."
         level = Level.DANGER if full else Level.WARNING
-        yield alert("FirmqRedisMemoryNearlyFull", title, advice, level=level)
+        yield raised("FirmqRedisMemoryNearlyFull", title, advice, level=level)
 
 
 def _quarantine(now: Observation) -> Iterator[Alert]:
@@ -202,23 +201,23 @@ def _quarantine(now: Observation) -> Iterator[Alert]:
         keys, latest = _count(now.quarantined, "key"), ", ".join(now.last_quarantined)
         title = f"{keys} in Redis held a value of the wrong type in the last week, the latest: {latest}"
         advice = "Moved to quarantine for a week; tasks continue. Find the program that writes to this Redis."
-        yield alert("FirmqQuarantinedKeys", title, advice)
+        yield raised("FirmqQuarantinedKeys", title, advice)
 
 
 def _workers(now: Observation) -> Iterator[Alert]:
     for worker in now.workers:
         if worker.state == "silent":
             advice = f"{worker.reason}. Other workers take its tasks when their leases end."
-            yield alert("FirmqWorkerSilent", f"Worker {worker.name} is silent", advice, worker.name)
+            yield raised("FirmqWorkerSilent", f"Worker {worker.name} is silent", advice, worker.name)
     lost = sum(now.at - each.last_heartbeat_at < RECENT for each in now.lost_workers if each.last_heartbeat_at)
     if lost:
         advice = "Killed, out of memory, or disconnected from Redis: see the reasons here and the logs of the hosts."
-        yield alert("FirmqWorkersLost", f"{_count(lost, 'worker', 'was', 'were')} lost {_MINUTES}", advice)
+        yield raised("FirmqWorkersLost", f"{_count(lost, 'worker', 'was', 'were')} lost {_MINUTES}", advice)
     if not now.alive:
         waiting = sum(queue.pending for queue in now.queues)
         what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
         advice = f"{what}: start one with firmq worker."
-        yield alert("FirmqPartMissing", "No worker is alive", advice, "worker")
+        yield raised("FirmqPartMissing", "No worker is alive", advice, "worker")
     else:
         yield from _without_worker(now)
 
@@ -227,14 +226,14 @@ def _without_worker(now: Observation) -> Iterator[Alert]:
     for queue in now.queues:
         if queue.pending and queue.paused is None and not any(worker.takes(queue.name) for worker in now.workers):
             advice = f"{queue.pending:,} tasks wait: start a worker without WORKER_QUEUES, or with this queue in it."
-            yield alert("FirmqNoWorkerForQueue", f"No worker takes from {queue.name}", advice, queue.name)
+            yield raised("FirmqNoWorkerForQueue", f"No worker takes from {queue.name}", advice, queue.name)
     for each in now.types_waiting:
         waited = now.seconds_since(each.since)
         if waited > _over("FirmqNoWorkerForType", now):
             tasks = _count(each.tasks, "task", "waits", "wait")
             title = f"No live worker can run {each.name}: {tasks}, the first for {duration(waited)}"
             advice = "Start a worker with this type, in a version that accepts the data of these tasks."
-            yield alert("FirmqNoWorkerForType", title, advice, each.name)
+            yield raised("FirmqNoWorkerForType", title, advice, each.name)
 
 
 def _housekeeping(now: Observation) -> Iterator[Alert]:
@@ -243,23 +242,23 @@ def _housekeeping(now: Observation) -> Iterator[Alert]:
     what, seconds = max(late.items(), key=itemgetter(1))
     if seconds > _over("FirmqDueTasksNotMoved", now):
         advice = "No housekeeper is running: start a housekeeper with firmq housekeeper."
-        yield alert("FirmqDueTasksNotMoved", f"Due tasks are {duration(seconds)} late, such as {what}", advice)
+        yield raised("FirmqDueTasksNotMoved", f"Due tasks are {duration(seconds)} late, such as {what}", advice)
 
 
 def _schedules(now: Observation) -> Iterator[Alert]:
     late = now.seconds_since(now.schedule_due_at)
     if late > _over("FirmqScheduleMissed", now):
         advice = "No housekeeper turns schedules into tasks: start one, or check its log."
-        yield alert("FirmqScheduleMissed", f"A schedule is {duration(late)} late", advice)
+        yield raised("FirmqScheduleMissed", f"A schedule is {duration(late)} late", advice)
     for name in now.missed_schedules:
         title = f"Schedule {name} missed due times {_MINUTES}"
         advice = "No housekeeper ran at that time, or Redis was unreachable. Run it now if that is needed."
-        yield alert("FirmqScheduleMissed", title, advice, name, f"/schedules/{quote(name, safe='')}")
+        yield raised("FirmqScheduleMissed", title, advice, name, f"/schedules/{quote(name, safe='')}")
     for name, failed in now.failing_schedules.items():
         if failed >= _over("FirmqScheduleFailing", now):
             title = f"Schedule {name}: its last {'run has' if failed == 1 else f'{failed:,} runs have'} failed"
             advice = "Open the schedule, see why its tasks failed, and retry the last one."
-            yield alert("FirmqScheduleFailing", title, advice, name, f"/schedules/{quote(name, safe='')}")
+            yield raised("FirmqScheduleFailing", title, advice, name, f"/schedules/{quote(name, safe='')}")
 
 
 def _locks(now: Observation) -> Iterator[Alert]:
@@ -268,11 +267,11 @@ def _locks(now: Observation) -> Iterator[Alert]:
         if held > _over("FirmqHousekeepingJobLate", now):
             title = f"Lock {lock.name} has been held by {lock.owner} for {duration(held)}"
             advice = "Its holder hangs, or has very much to do: check its log, then take the lock from it."
-            yield alert("FirmqHousekeepingJobLate", title, advice, lock.name)
+            yield raised("FirmqHousekeepingJobLate", title, advice, lock.name)
     for name in now.lost_locks:
         title = f"Lock {name} was lost {_MINUTES} by a housekeeper that was at work"
         advice = "It was suspended, short of processor, or cut off from Redis. No data was changed."
-        yield alert("FirmqLocksLost", title, advice, name)
+        yield raised("FirmqLocksLost", title, advice, name)
 
 
 def _queues(now: Observation) -> Iterator[Alert]:
@@ -280,7 +279,7 @@ def _queues(now: Observation) -> Iterator[Alert]:
         if queue.paused is not None:
             title = f"Queue {queue.name} is paused, with {_count(queue.pending, 'task')} in it"
             advice = f"{queue.paused.get('reason') or 'no reason given'}."
-            yield alert("FirmqQueuePaused", title, advice, queue.name)
+            yield raised("FirmqQueuePaused", title, advice, queue.name)
         else:
             yield from _waits(queue, now)
 
@@ -294,13 +293,13 @@ def _waits(queue: QueueInfo, now: Observation) -> Iterator[Alert]:
         if takers and all(each.limit_reached(queue.name) for each in takers):
             advice = "All executors that QUEUE_EXECUTORS allows are busy: raise it, or start more workers."
         title = f"The oldest task in {queue.name} has waited {duration(waited)}"
-        yield alert("FirmqOldestTaskTooOld", title, advice, queue.name)
+        yield raised("FirmqOldestTaskTooOld", title, advice, queue.name)
     waited = now.seconds_since(queue.oldest_at) if queue.oldest_at != queue.oldest_ready_at else 0
     if queue.throttled and waited > _over("FirmqThrottledTooLong", now):
         held = _count(queue.throttled, "task", "is", "are")
         title = f"{held} throttled in {queue.name}, the oldest for {duration(waited)}"
         advice = "A limit is reached, or it is another tenant's turn; more workers do not help. Check the limits."
-        yield alert("FirmqThrottledTooLong", title, advice, queue.name)
+        yield raised("FirmqThrottledTooLong", title, advice, queue.name)
 
 
 def _failures(now: Observation) -> Iterator[Alert]:
@@ -308,7 +307,7 @@ def _failures(now: Observation) -> Iterator[Alert]:
         if recent >= _over("FirmqDeadLettersGrowing", now):
             title = f"{_count(recent, f'{group.type} task', 'has', 'have')} failed permanently {_MINUTES}"
             cause = f"{group.error}: {group.message}" if group.message else group.error
-            yield alert("FirmqDeadLettersGrowing", title, cause, group.key, f"/dead-letters/{group.key}")
+            yield raised("FirmqDeadLettersGrowing", title, cause, group.key, f"/dead-letters/{group.key}")
 
 
 def _versions(now: Observation) -> Iterator[Alert]:
@@ -336,7 +335,7 @@ def _version_fails(newest: VersionEnds, before: Ends, new: int) -> Alert:
     causes = f", {_NUMBERS.get(new, str(new))} new cause{'s' if new > 1 else ''}" if new else ""
     rates = f"{_percent(newest.recent.failure_rate)} ({_percent(before.failure_rate)} before)"
     advice = f"Roll {newest.version} back, or pause the type until it is fixed; then retry its failed tasks."
-    return alert(
+    return raised(
         "FirmqVersionFails",
         f"Since {newest.version} {newest.type} fails {rates}{causes}",
         advice,

@@ -27,6 +27,12 @@ class Standing:
     sent: str = ""
     clear_since: int = 0
 
+    @classmethod
+    def of(cls, alert: Alert, since: int = 0) -> Standing:
+        """Returns the state of an alert that is new."""
+        name, level, title, advice, link = alert.name, alert.level, alert.title, alert.advice, alert.link
+        return cls(name=name, level=level, title=title, advice=advice, link=link, since=since)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -62,9 +68,7 @@ def judge(
 
 def _holding(alert: Alert, before: Standing | None, now_us: int, wait: int, quiet: bool) -> Standing:
     """Returns the record of an alert that holds; it is sent now if `sent` is not as before."""
-    new = Standing(
-        name=alert.name, level=alert.level, title=alert.title, advice=alert.advice, link=alert.link, since=now_us
-    )
+    new = Standing.of(alert, now_us)
     kept = replace(before, clear_since=0) if before else new
     danger = alert.level is Level.DANGER
     worse = danger and kept.sent == Level.WARNING

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firmq.shared.alerts.standing import Standing
 from firmq.shared.domain.decode import UNREADABLE, as_declared
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 LOGGED = 1000
 """Entries of the log of alerts."""
+Record = TypeVar("Record", "Standing", "Message", "LoggedAlert")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,12 @@ class Message:
     made_at: int
     failures: int = 0
     next_try: int = 0
+
+    @classmethod
+    def new(cls, channel: str, fired: Sequence[Standing], resolved: Sequence[Standing], made_at: int = 0) -> Message:
+        """Returns a message with an id of its own."""
+        id_ = secrets.token_hex(16)
+        return cls(id=id_, channel=channel, fired=tuple(fired), resolved=tuple(resolved), made_at=made_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +61,13 @@ class AlertStore:
 
     def standings(self) -> dict[str, Standing]:
         """Returns what is remembered, by the keys of the alerts; corrupt records are left out."""
-        found = {key: _standing(entry) for key, entry in self._read(self.scripts.keys.ALERTS).items()}
-        return {key: each for key, each in found.items() if each}
+        entries = self._read(self.scripts.keys.ALERTS)
+        return {key: found for key, entry in entries.items() if (found := _loaded(Standing, entry))}
 
     def messages(self) -> list[Message]:
         """Returns the messages to send, the oldest first; corrupt ones are left out."""
-        found = filter(None, map(_message, self._read(self.scripts.keys.ALERT_MESSAGES).values()))
+        entries = self._read(self.scripts.keys.ALERT_MESSAGES).values()
+        found = [each for entry in entries if (each := _loaded(Message, entry))]
         return sorted(found, key=lambda message: (message.made_at, message.id))
 
     def write(
@@ -81,7 +90,7 @@ class AlertStore:
         key = self.scripts.keys.ALERT_LOG
         with self.scripts.quarantining({key: "zset"}):
             entries = self.scripts.redis.zrange(key, -LOGGED, -1)
-        return [found for each in entries if isinstance(each, bytes | str) and (found := _logged(each))]
+        return [found for each in entries if isinstance(each, bytes | str) and (found := _loaded(LoggedAlert, each))]
 
     def _read(self, key: str) -> dict[str, bytes]:
         with self.scripts.quarantining({key: "hash"}):
@@ -92,24 +101,16 @@ def _json(record: Standing | Message | None) -> str:
     return json.dumps(asdict(record)) if record else ""
 
 
-def _logged(entry: bytes | str) -> LoggedAlert | None:
-    try:
-        return as_declared(LoggedAlert(**json.loads(entry)))
-    except UNREADABLE:
-        return None
-
-
-def _standing(entry: bytes) -> Standing | None:
-    try:
-        return as_declared(Standing(**json.loads(entry)))
-    except UNREADABLE:
-        return None
-
-
-def _message(entry: bytes) -> Message | None:
+def _loaded(kind: type[Record], entry: bytes | str) -> Record | None:
+    """Returns a stored record; None for a corrupt one."""
     try:
         about = json.loads(entry)
-        lists = {each: tuple(as_declared(Standing(**one)) for one in about[each]) for each in ("fired", "resolved")}
-        return as_declared(Message(**{**about, **lists}))
+        if kind is Message:
+            about |= {name: tuple(_as(Standing, each) for each in about[name]) for name in ("fired", "resolved")}
+        return _as(kind, about)
     except UNREADABLE:
         return None
+
+
+def _as(kind: type[Record], about: dict[str, Any]) -> Record:
+    return as_declared(kind(**about))

@@ -17,13 +17,11 @@ from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
 from firmq.shared.alerts.observation import Observer
-from firmq.shared.alerts.store import AlertStore
 from firmq.shared.config import foreign_names
 from firmq.shared.config.collector import announce
 from firmq.shared.config.settings import Settings, exit_with, load_or_exit
 from firmq.shared.domain.lock import Lock, OnError
 from firmq.shared.domain.partition import preferred
-from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StoreUnavailable
@@ -48,7 +46,7 @@ from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.feature import Services, features
-from firmq.worker.housekeeping.alert_channels import Channel, channels_of
+from firmq.worker.housekeeping.alert_channels import channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
 from firmq.worker.housekeeping.jobs.outage import Outage
@@ -113,7 +111,8 @@ def build(
             late_schedules,
         ),
     ]
-    metrics = Metrics(Observer(scripts, settings), _seconds(settings.housekeeper_metrics_interval))
+    observer = Observer(scripts, settings)
+    metrics = Metrics(observer, _seconds(settings.housekeeper_metrics_interval))
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
@@ -123,8 +122,8 @@ def build(
     strategies[metrics] = leadership
     if channels := channels_of(settings):
         number = own if partitions else None
-        strategies[_alerts(settings, scripts, channels, number)] = OnLeader(leadership)
-        strategies[_outage(settings, scripts, leadership, channels, number)] = Everywhere()
+        strategies[Alerts(observer, channels, number)] = OnLeader(leadership)
+        strategies[Outage(scripts.redis, leadership, channels, settings, number)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     counting: list[Any] = [job for job in jobs if hasattr(job, "collect")]
@@ -202,32 +201,6 @@ def _payloads(
     interval = _seconds(settings.housekeeper_payloads_interval)
     others = {number: each for number, each in partitions.items() if number != own}
     return [Payloads(scripts, store, all_records(records, settings), interval, others=others)]
-
-
-def _alerts(settings: Settings, scripts: Scripts, channels: Sequence[Channel], partition: int | None) -> Alerts:
-    return Alerts(
-        Observer(scripts, settings),
-        AlertStore(scripts),
-        channels,
-        patience=_seconds(settings.alert_after),
-        quiet_hours=QuietHours.read(settings.alert_quiet_hours),
-        interval=_seconds(settings.housekeeper_alerts_interval),
-        partition=partition,
-    )
-
-
-def _outage(
-    settings: Settings, scripts: Scripts, leadership: Leadership, channels: Sequence[Channel], partition: int | None
-) -> Outage:
-    return Outage(
-        scripts.redis,
-        leadership,
-        channels,
-        instance=settings.instance_id,
-        patience=_seconds(settings.alert_after),
-        interval=_seconds(settings.housekeeper_alerts_interval),
-        partition=partition,
-    )
 
 
 def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.conditions import Alert, Condition, Level, alert
+from firmq.shared.alerts.conditions import Alert, Condition, Level, raised
 from firmq.shared.doctor.findings import Finding, doubtful, fine
 from firmq.shared.domain.duration import duration
 from firmq.shared.features.history.settings import HistorySettings
@@ -40,4 +40,4 @@ def alerts(scripts: Scripts) -> Iterator[Alert]:
     if state and state.trouble and state.waiting:
         title = f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store"
         advice = "Tasks run as usual. Check the database of HISTORY_URL and the housekeeper's log."
-        yield alert("FirmqHistoryLate", f"{title}{state.given_up}: {state.trouble}", advice)
+        yield raised("FirmqHistoryLate", f"{title}{state.given_up}: {state.trouble}", advice)

@@ -8,7 +8,6 @@ same id.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -38,38 +37,28 @@ class Alerts:
 
     name = "alerts"
 
-    def __init__(
-        self,
-        observer: Observer,
-        store: AlertStore,
-        channels: Sequence[Channel],
-        *,
-        patience: timedelta,
-        quiet_hours: QuietHours | None,
-        interval: timedelta,
-        partition: int | None = None,
-    ) -> None:
+    def __init__(self, observer: Observer, channels: Sequence[Channel], partition: int | None) -> None:
         """With several partitions, alerts name `partition`, and their links lead to its pages."""
+        settings = observer.settings
         self.observer = observer
-        self.store = store
+        self.store = AlertStore(observer.scripts)
         self.channels = channels
-        self.patience = patience
-        self.quiet_hours = quiet_hours
-        self.interval = interval
         self.partition = partition
+        self.patience = timedelta(seconds=settings.alert_after)
+        self.quiet_hours = QuietHours.read(settings.alert_quiet_hours)
+        self.interval = timedelta(seconds=settings.housekeeper_alerts_interval)
 
     def run(self, held: HeldLock) -> RunResult:
         now = self.observer.observe()
-        outcome = self._judge(now)
+        outcome, now_us = self._judge(now), instant_us(now.at)
         held.check()
         if outcome.changes:
-            new = self._messages(outcome, instant_us(now.at))
-            log_ = _entries(outcome, instant_us(now.at))
-            self.store.write(held.fencing_token, outcome.changes, {each.id: each for each in new}, log_)
+            new = {each.id: each for each in self._messages(outcome, now_us)}
+            self.store.write(held.fencing_token, outcome.changes, new, _entries(outcome, now_us))
             _log(outcome)
             if new:
                 failpoint("alerts.noted")
-        self._send(held, instant_us(now.at))
+        self._send(held, now_us)
         return RunResult(len(outcome.fired) + len(outcome.resolved))
 
     def _judge(self, now: Observation) -> Outcome:
@@ -87,16 +76,7 @@ class Alerts:
         """Returns one message for each channel about all that is new."""
         if not outcome.fired and not outcome.resolved:
             return []
-        return [
-            Message(
-                id=secrets.token_hex(16),
-                channel=channel.name,
-                fired=tuple(outcome.fired),
-                resolved=tuple(outcome.resolved),
-                made_at=now_us,
-            )
-            for channel in self.channels
-        ]
+        return [Message.new(each.name, outcome.fired, outcome.resolved, now_us) for each in self.channels]
 
     def _send(self, held: HeldLock, now_us: int) -> None:
         """Sends the messages of each channel in their order; after a failure the rest of it waits for another try."""
@@ -139,10 +119,10 @@ class Alerts:
 
 def _entries(outcome: Outcome, now_us: int) -> list[LoggedAlert]:
     """Returns what the log gets."""
-    both = ((each, is_over) for is_over in (False, True) for each in (outcome.resolved if is_over else outcome.fired))
     return [
         LoggedAlert(name=each.name, title=each.title, advice=each.advice, link=each.link, resolved=is_over, at=now_us)
-        for each, is_over in both
+        for is_over, found in ((False, outcome.fired), (True, outcome.resolved))
+        for each in found
     ]
 
 

@@ -6,14 +6,12 @@ Runs on every instance, and the one that led when Redis last answered sends: wha
 from __future__ import annotations
 
 import logging
-import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.conditions import Level
+from firmq.shared.alerts.conditions import raised
 from firmq.shared.alerts.standing import Standing
 from firmq.shared.alerts.store import Message
 from firmq.shared.redis.client import text
@@ -24,6 +22,8 @@ from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from firmq.shared.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +38,19 @@ class Outage:
         redis: Redis,
         leadership: Leadership,
         channels: Sequence[Channel],
-        *,
-        instance: str,
-        patience: timedelta,
-        interval: timedelta,
-        partition: int | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        settings: Settings,
+        partition: int | None,
     ) -> None:
         self.redis = redis
         self.leadership = leadership
         self.channels = channels
-        self.instance = instance
-        self.patience = patience
-        self.interval = interval
-        self.partition = partition
-        self.monotonic = monotonic
+        self.instance = settings.instance_id
+        self.patience = settings.alert_after
+        self.interval = timedelta(seconds=settings.housekeeper_alerts_interval)
+        self.of = "Redis" if partition is None else f"The Redis of partition {partition}"
+        self.effect = "No task is accepted, and none is started."
+        if partition is not None:
+            self.effect = "The tasks of this partition wait; those of the others go on."
         self.led = False
         self.since: float | None = None
         self.notified: list[Channel] = []
@@ -75,43 +73,23 @@ class Outage:
     def _away(self, alert: Standing) -> None:
         if not self.notified:  # its end is sent for the alert that was sent
             self.alert = alert
-        now = self.monotonic()
+        now = time.monotonic()
         self.since = self.since if self.since is not None else now
-        if self.led and now - self.since >= self.patience.total_seconds():
+        if self.led and now - self.since >= self.patience:
             waiting = [channel for channel in self.channels if channel not in self.notified]
             self.notified += [channel for channel in waiting if self._send(channel, over=False)]
 
     def _unreachable(self) -> Standing:
-        return Standing(
-            name="FirmqRedisUnreachable",
-            level=Level.DANGER,
-            title=f"{self._redis} does not answer housekeeper {self.instance}",
-            advice=f"{self._effect} Check Redis, its machine and the network.",
-            link="",
-            since=0,
-        )
+        title = f"{self.of} does not answer housekeeper {self.instance}"
+        advice = f"{self.effect} Check Redis, its machine and the network."
+        return Standing.of(raised("FirmqRedisUnreachable", title, advice))
 
     def _read_only(self) -> Standing:
-        return replace(
-            self._unreachable(),
-            name="FirmqRedisReadOnly",
-            title=f"{self._redis} takes no writes of housekeeper {self.instance}: it is a replica",
-            advice=f"{self._effect} Point its address at the primary.",
-        )
-
-    @property
-    def _redis(self) -> str:
-        return "Redis" if self.partition is None else f"The Redis of partition {self.partition}"
-
-    @property
-    def _effect(self) -> str:
-        if self.partition is None:
-            return "No task is accepted, and none is started."
-        return "The tasks of this partition wait; those of the others go on."
+        title = f"{self.of} takes no writes of housekeeper {self.instance}: it is a replica"
+        return Standing.of(raised("FirmqRedisReadOnly", title, f"{self.effect} Point its address at the primary."))
 
     def _send(self, channel: Channel, over: bool) -> bool:
-        fired, resolved = ((), (self.alert,)) if over else ((self.alert,), ())
-        message = Message(id=secrets.token_hex(16), channel=channel.name, fired=fired, resolved=resolved, made_at=0)
+        message = Message.new(channel.name, *(((), (self.alert,)) if over else ((self.alert,), ())))
         try:
             channel.send(message)
         except SendingFailed as error:
