@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError
@@ -164,66 +165,13 @@ def _add_routes(
     keyring = Keyring(settings.api_keys, settings.api_keys_file, personal=bool(settings.personal_keys))
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
-    payloads = Payloads.of(settings)
-    records = Records(scripts, queues.register, payloads)
-    every = all_records(records, settings)
-    workers = Workers(redis, settings.lease())
-    type_cache = TypeCache(
-        TaskTypes(redis),
-        fresh=settings.type_cache_time,
-        http_task_policy=settings.http_task_policy(),
-        refuse_without_worker=settings.refuse_without_worker,
-    )
-    policy = settings.retry_policy
-    context = _limits(settings).context
-    admits = partial(queues.register.admits, most=max(1, settings.max_queues // 2))
-    task_factory = TaskFactory(type_cache, tracing, settings.default_priority, context, payloads, scripts.mark, admits)
-    batches = Batches(scripts)
-    dead_letters = DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted))
-    keep = timedelta(seconds=settings.idempotency_ttl)
-    idempotency = Idempotency(scripts, keep, queues.bounds)
+    records = Records(scripts, queues.register, Payloads.of(settings))
+    services = _services(records, queues, settings, metrics, tracing)
     circuit_breaker = CircuitBreaker()
-    redaction = Redaction(settings.dashboard_redact)
     routes = (
-        Tasks(
-            queues=queues,
-            records=every,
-            type_cache=type_cache,
-            task_factory=task_factory,
-            metrics=metrics,
-            idempotency=idempotency,
-            policy=policy,
-            waiters=waiters,
-            stopping=app.config["STOPPING"],
-        ),
-        BatchSubmission(
-            BatchPlanner(queues, batches, task_factory, metrics, tracing),
-            idempotency,
-            EarlierTaskReader(records, batches, idempotency, settings.max_body_bytes),
-        ),
-        BatchRoutes(batches),
-        EventRoutes(Broadcaster(Poller(records, batches, Outputs(redis), redaction), app.config["STOPPING"])),
-        DeadLetterRoutes(dead_letters),
-        WorkerRoutes(workers),
-        WaitingRoutes(scripts, queues, workers),
-        TypeRoutes(type_cache, policy, queues.pauses),
-        QueueRoutes(queues, settings.default_priority),
-        LimitRoutes(TaskLimits(scripts)),
-        LockRoutes(LockAdmin(scripts)),
-        KeyRoutes(keyring, redis),
-        AuditRoutes(Audit(redis)),
-        ScheduleRoutes(
-            ScheduleStore(scripts, queues.bounds),
-            queues,
-            type_cache,
-            metrics,
-            tracing,
-            settings.default_priority,
-        ),
-        BreakdownRoutes(Breakdowns(records, batches)),
-        TimelineRoutes(Incidents(scripts, workers)),
-        HealthRoutes(settings, scripts, Readiness(scripts, type_cache), version(), circuit_breaker, keyring.required),
-        MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources), settings.gateway_public_port),
+        *_routes_of_tasks(services, records, tracing, waiters, app.config["STOPPING"]),
+        *_routes_of_system(services, keyring, circuit_breaker, tracing),
+        *(each for feature in features() for each in feature.routes(services)),
     )
     guards = Guards(
         limits=_limits(settings),
@@ -235,15 +183,84 @@ def _add_routes(
             metrics,
             circuit_breaker,
             personal_scopes=settings.personal_keys,
-            redaction=redaction,
+            redaction=services.redaction,
         ),
         audit=Audit(redis),
     )
-    services = Services(settings, scripts, every, queues, dead_letters, type_cache, task_factory, metrics, redaction)
-    added = [each for feature in features() for each in feature.routes(services)]
-    declared = [each for part in (*routes, *added) for each in register(app, part, guards)]
+    declared = [each for part in routes for each in register(app, part, guards)]
     register(app, Documentation(partial(document, declared, version(), keyring.required)), guards)
     app.extensions["authenticator"] = guards.authenticator
+
+
+def _services(records: Records, queues: Queues, settings: Settings, metrics: Metrics, tracing: Tracing) -> Services:
+    scripts, context = records.scripts, _limits(settings).context
+    type_cache = TypeCache(
+        TaskTypes(scripts.redis),
+        fresh=settings.type_cache_time,
+        http_task_policy=settings.http_task_policy(),
+        refuse_without_worker=settings.refuse_without_worker,
+    )
+    admits = partial(queues.register.admits, most=max(1, settings.max_queues // 2))
+    return Services(
+        settings,
+        scripts,
+        all_records(records, settings),
+        queues,
+        DeadLetters(scripts, records, tracing, timedelta(seconds=settings.retention_deleted)),
+        type_cache,
+        TaskFactory(type_cache, tracing, settings.default_priority, context, records.payloads, scripts.mark, admits),
+        metrics,
+        Redaction(settings.dashboard_redact),
+    )
+
+
+def _routes_of_tasks(
+    services: Services, records: Records, tracing: Tracing, waiters: int, stopping: threading.Event
+) -> Iterator[object]:
+    settings, scripts, queues, metrics = services.settings, services.scripts, services.queues, services.metrics
+    batches = Batches(scripts)
+    idempotency = Idempotency(scripts, timedelta(seconds=settings.idempotency_ttl), queues.bounds)
+    yield Tasks(
+        queues=queues,
+        records=services.records,
+        type_cache=services.type_cache,
+        task_factory=services.task_factory,
+        metrics=metrics,
+        idempotency=idempotency,
+        policy=settings.retry_policy,
+        waiters=waiters,
+        stopping=stopping,
+    )
+    yield BatchSubmission(
+        BatchPlanner(queues, batches, services.task_factory, metrics, tracing),
+        idempotency,
+        EarlierTaskReader(records, batches, idempotency, settings.max_body_bytes),
+    )
+    yield BatchRoutes(batches)
+    yield EventRoutes(Broadcaster(Poller(records, batches, Outputs(scripts.redis), services.redaction), stopping))
+    yield DeadLetterRoutes(services.dead_letters)
+    yield BreakdownRoutes(Breakdowns(records, batches))
+
+
+def _routes_of_system(
+    services: Services, keyring: Keyring, circuit_breaker: CircuitBreaker, tracing: Tracing
+) -> Iterator[object]:
+    settings, scripts, queues, metrics = services.settings, services.scripts, services.queues, services.metrics
+    types, queue_of_type = services.type_cache, settings.default_priority
+    workers = Workers(scripts.redis, settings.lease())
+    yield WorkerRoutes(workers)
+    yield WaitingRoutes(scripts, queues, workers)
+    yield TypeRoutes(types, settings.retry_policy, queues.pauses)
+    yield QueueRoutes(queues, queue_of_type)
+    yield LimitRoutes(TaskLimits(scripts))
+    yield LockRoutes(LockAdmin(scripts))
+    yield KeyRoutes(keyring, scripts.redis)
+    yield AuditRoutes(Audit(scripts.redis))
+    yield ScheduleRoutes(ScheduleStore(scripts, queues.bounds), queues, types, metrics, tracing, queue_of_type)
+    yield TimelineRoutes(Incidents(scripts, workers))
+    ready = Readiness(scripts, types)
+    yield HealthRoutes(settings, scripts, ready, version(), circuit_breaker, keyring.required)
+    yield MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources), settings.gateway_public_port)
 
 
 def _limits(settings: Settings) -> Limits:

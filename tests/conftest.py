@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 from hypothesis import settings
@@ -31,6 +32,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr in ("alone", "registration") and collection_path.match("test_*.py"):
         return None if f"pytest.mark.{config.option.markexpr}" in collection_path.read_text() else True
     return None
+
+
+for _phase in ("connect", "read", "write", "pool"):  # the default, 5 s, is short on a machine that stands still
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _phase, 60.0)
 
 
 @pytest.hookimpl(trylast=True)

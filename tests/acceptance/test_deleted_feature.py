@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firmq.shared.registry import FEATURES
+from tests.support.features import WITH_TESTS
 from tests.support.harness import ROOT
 
 SOME = (
@@ -23,7 +23,7 @@ SOME = (
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", params=FEATURES)
+@pytest.fixture(scope="module", params=WITH_TESTS)
 def without(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout without a feature."""
     folder = tmp_path_factory.mktemp("without")
