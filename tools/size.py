@@ -106,8 +106,8 @@ class Measure:
 
 
 MEASURES = (
-    Measure("product lines, Python and Lua, nothing generated", product, 68_430, 60_000),
-    Measure("of these outside of features/", core, 64_500, 36_000),
+    Measure("product lines, Python and Lua, nothing generated", product, 68_400, 60_000),
+    Measure("of these outside of features/", core, 64_460, 36_000),
     Measure("files that mention partitions, beside their own", mention_partitions, 118, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),

@@ -9,7 +9,7 @@ from firmq.shared.doctor.findings import Finding, doubtful, fine, listed
 from firmq.shared.redis.client import keys_of, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from redis import Redis
 
@@ -26,24 +26,17 @@ def check_rq_programs(redis: Redis, now: Observation) -> list[Finding]:
     adopted = {queue for each in adopting for queue in each.rq_queues or ()}
     ours = {each.name for each in (*now.workers, *now.lost_workers)} | set(now.unreadable_workers)
     strangers = _rq_workers(redis, ours)
+    stop = "a job that an RQ worker takes is lost or fails if that worker is killed: stop the RQ workers"
+    exclude = "they run no task, and delay those that they take: start them without these queues"
     findings = [
-        *_served(
-            strangers,
-            adopted,
-            ", as workers of this system do",
-            "a job that an RQ worker takes is lost or fails if that worker is killed: stop the RQ workers",
-        ),
-        *_served(
-            strangers,
-            {queue.name for queue in now.queues} - adopted,
-            " of this system",
-            "they run no task, and delay those that they take: start them without these queues",
-        ),
+        *_served(strangers, adopted, ", as workers of this system do", stop),
+        *_served(strangers, {queue.name for queue in now.queues} - adopted, " of this system", exclude),
         *_both_fire(redis),
         *_unequal(adopting),
     ]
     if not findings and adopting:
-        return [fine("rq programs", f"{_named('worker', _names(adopting), 'runs', 'run')} jobs of {listed(adopted)}")]
+        workers = _named("worker", [each.name for each in adopting], "runs", "run")
+        return [fine("rq programs", f"{workers} jobs of {listed(adopted)}")]
     return findings
 
 
@@ -102,10 +95,6 @@ def _unequal(adopting: Sequence[WorkerInfo]) -> list[Finding]:
             advice = f"install the same RQ for all of them: any of them runs the jobs of queue {queue}"
             return [doubtful("rq programs", said, advice)]
     return []
-
-
-def _names(workers: Iterable[WorkerInfo]) -> list[str]:
-    return [each.name for each in workers]
 
 
 def _named(noun: str, names: Sequence[str], *verbs: str) -> str:

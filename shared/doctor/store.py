@@ -42,9 +42,8 @@ def _version(said: Mapping[str, Any]) -> Finding:
         return fine("redis version", f"Valkey {valkey}")
     version = str(said.get("redis_version", "?"))
     if version.startswith("6."):
-        return doubtful(
-            "redis version", f"Redis {version}", "it works, but upgrade to 7.0 or newer, which is maintained longer"
-        )
+        advice = "it works, but upgrade to 7.0 or newer, which is maintained longer"
+        return doubtful("redis version", f"Redis {version}", advice)
     return fine("redis version", f"Redis {version}")
 
 
@@ -52,22 +51,16 @@ def _memory(said: Mapping[str, Any]) -> Finding:
     seen = memory_used(said)
     if said.get("maxmemory"):
         return fine("memory", seen)
-    return doubtful(
-        "memory",
-        f"{seen}, without maxmemory: Redis grows until the system kills it",
-        "set maxmemory to at most two thirds of the machine's memory: a full Redis then rejects submissions",
-    )
+    advice = "set maxmemory to at most two thirds of the machine's memory: a full Redis then rejects submissions"
+    return doubtful("memory", f"{seen}, without maxmemory: Redis grows until the system kills it", advice)
 
 
 def _replicas(said: Mapping[str, Any], settings: Settings) -> Finding:
     number = int(said.get("connected_slaves") or 0)
     seen = f"{number} connected"
     if settings.submit_replicas > number:
-        return wrong(
-            "replicas",
-            f"{seen}, but SUBMIT_REPLICAS={settings.submit_replicas}: every submission is rejected",
-            "start the missing replicas, or lower SUBMIT_REPLICAS",
-        )
+        seen += f", but SUBMIT_REPLICAS={settings.submit_replicas}: every submission is rejected"
+        return wrong("replicas", seen, "start the missing replicas, or lower SUBMIT_REPLICAS")
     if "+sentinel:" in settings.store_url and number == 0:
         return doubtful("replicas", seen, "start a replica: without one there is no failover")
     return fine("replicas", seen)

@@ -92,13 +92,8 @@ def check_prometheus(settings: Settings) -> list[Finding]:
             targets = json.load(answer)["data"]["activeTargets"]
             down = [f"{each['labels'].get('job')} {each['scrapeUrl']}" for each in targets if each["health"] == "down"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return [
-            doubtful(
-                "prometheus",
-                f"{_place(url)} does not answer as Prometheus: {error}",
-                "start it, or correct PROMETHEUS_URL",
-            )
-        ]
+        seen = f"{_place(url)} does not answer as Prometheus: {error}"
+        return [doubtful("prometheus", seen, "start it, or correct PROMETHEUS_URL")]
     if down:
         return [doubtful("prometheus", f"it does not reach {', '.join(down)}", "start these, or correct its targets")]
     return [fine("prometheus", f"it reaches all of its {len(targets)} targets")]

@@ -81,13 +81,9 @@ def _draining(redis: Redis) -> list[Finding]:
     keys = keys_of(redis)
     if not schema_version.is_draining(redis.get(keys.FORMAT)):
         return []
-    return [
-        doubtful(
-            "draining",
-            f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included",
-            "activate it (firmq partitions activate N), or remove it as docs/deploy/scaling.md describes",
-        )
-    ]
+    seen = f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included"
+    advice = "activate it (firmq partitions activate N), or remove it as docs/deploy/scaling.md describes"
+    return [doubtful("draining", seen, advice)]
 
 
 def _foreign(queues: Sequence[QueueInfo]) -> Finding:
@@ -105,14 +101,9 @@ def _foreign(queues: Sequence[QueueInfo]) -> Finding:
 def _workers(now: Observation, keys: Keys) -> list[Finding]:
     workers, unreadable = now.workers, now.unreadable_workers
     if unreadable:
-        return [
-            doubtful(
-                "workers",
-                f"{len(workers) + len(unreadable)} alive, with a corrupt record: {', '.join(unreadable)}",
-                "a worker rewrites its record within seconds; a name that remains was added to Redis by hand: "
-                f"remove it with ZREM {keys.WORKERS} NAME",
-            )
-        ]
+        seen = f"{len(workers) + len(unreadable)} alive, with a corrupt record: {', '.join(unreadable)}"
+        why = "a worker rewrites its record within seconds; a name that remains was added to Redis by hand"
+        return [doubtful("workers", seen, f"{why}: remove it with ZREM {keys.WORKERS} NAME")]
     if not workers:
         return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: firmq worker")]
     seen = f"{len(workers)} alive with {capacity(workers)}"
