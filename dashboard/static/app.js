@@ -10,6 +10,10 @@
   const choice = $("#refresh");
   const usual = document.body.dataset.refresh.replace(/\.0$/, "");
   let last = Date.now();
+  // A page that is being left does not reload itself: that would cancel the way to the next one.
+  let left = -Infinity;
+  addEventListener("beforeunload", () => { left = Date.now(); });
+  const leaving = () => Date.now() - left < 10_000;
   const seconds = () => (choice ? Number(choice.value) : 0);
   const pick = (value) => {
     if (!choice) return;
@@ -23,7 +27,7 @@
   };
   const tick = () => {
     const pause = $("[data-quick='yes']") ? Math.min(1, seconds()) : seconds();
-    if (pause && !document.hidden && Date.now() - last >= pause * 1000) refresh();
+    if (pause && !document.hidden && !leaving() && Date.now() - last >= pause * 1000) refresh();
   };
   const lastChoice = recall("refresh");
   pick(lastChoice !== null && /^\d+$/.test(lastChoice) ? lastChoice : usual);
@@ -42,7 +46,8 @@
   // If the answer does not contain the requested part (moved or removed), the whole page is reloaded.
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target } = event.detail;
-    if (xhr.status === 404 || (xhr.status === 200 && target.id && !xhr.responseText.includes(`id="${target.id}"`))) {
+    if (leaving()) event.detail.shouldSwap = false;
+    else if (xhr.status === 404 || (xhr.status === 200 && target.id && !xhr.responseText.includes(`id="${target.id}"`))) {
       event.detail.shouldSwap = false;
       location.reload();
     }

@@ -31,7 +31,7 @@ from tests.support.harness import System, free_port, wait_until
 from tests.support.keys import keys
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 AXE = Path(__file__).parent / "axe" / "axe-4.14.1.min.js"
 FLAGS = (
@@ -425,6 +425,28 @@ def test_signing_in_and_what_each_role_is_offered(system: System, chromium: Brow
     page.get_by_role("button", name="Delete").click()
     page.get_by_text("is deleted").wait_for()
     page.context.close()
+
+
+def test_a_refresh_does_not_keep_a_page_that_is_being_left(site: Site) -> None:
+    """The task is gone for a refresh whose answer comes while the answer to its deletion is on the way."""
+    [dead] = bury(site.system, ["no"])
+    page = site.open(f"/tasks/{dead}")
+    refreshes: list[Route] = []
+    deletions: list[Route] = []
+    page.route(f"**/tasks/{dead}", lambda route: refreshes.append(route))  # noqa: PLW0108
+    page.route("**/delete", lambda route: deletions.append(route))  # noqa: PLW0108
+    page.keyboard.press("r")
+    page.get_by_role("button", name="Delete").click(no_wait_after=True)
+    while not (refreshes and deletions):
+        page.wait_for_timeout(10)
+    answer = deletions[0].fetch(max_redirects=0)
+    with page.expect_response(lambda response: response.url.endswith(dead) and response.status == 404):
+        refreshes[0].continue_()
+    page.wait_for_timeout(300)
+    deletions[0].fulfill(response=answer)
+    page.get_by_text("is deleted").wait_for()
+    assert all("404" in each for each in site.complaints), "htmx notes the refresh"
+    site.complaints.clear()
 
 
 def test_injected_scripts_do_not_run(site: Site) -> None:
