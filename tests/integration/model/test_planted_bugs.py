@@ -40,8 +40,8 @@ BUGS = {
     "a wish to cancel is forgotten": Bug("report", "cancel and OVERRULED[state]", "false"),
     "an interrupted task never expires": Bug(
         "report",
-        "remember(id, attempt, about)\n  watch_deadline(id, expires_at)\nend\n\n-- Records",
-        "remember(id, attempt, about)\nend\n\n-- Records",
+        "remember(id, attempt, about)\n  watch_deadline(id, expires_at)\nend\n\n-- Part",
+        "remember(id, attempt, about)\nend\n\n-- Part",
     ),
     "a task that is left stays in its index": Bug("_prelude", "redis.call('ZREM', index_key(state, queue), id)", "1"),
     "a dead letter that is gone counts for its cause": Bug("_prelude", "if state == 'failed' then leave_failure_group(id) end"),
