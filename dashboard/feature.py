@@ -1,4 +1,4 @@
-"""What a feature adds to the dashboard."""
+"""The contribution of a feature to the dashboard."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Feature:
 
     name: str
     blueprint: Blueprint
-    """Its pages; the folder of its templates has its name."""
+    """Its pages. Its templates are in `templates/NAME/`."""
     open: Callable[[PageContext], Any]
-    """Returns what its pages and templates read: `opened(name)`, and `features[name]` in templates."""
+    """Creates the object that its pages read with `opened(name)`, and templates with `features[name]`."""
     navigation: Sequence[tuple[str, str, str]] = ()
-    """Entries of the menu: the path of the section, that of the page, and its name."""
+    """Entries of the menu: path of the section, path of the page, label."""
     pages_of_id: Sequence[str] = ()
-    """Beginnings of paths that an id follows."""
+    """First segments of paths that continue with an id."""
     slots: Mapping[str, str] = field(default_factory=dict)
-    """The template that is shown at a place of a page of the core, by the name of the place."""
+    """Templates by slot, such as "tasks.actions"; the templates of the core name the slots."""
     statistics: Callable[[str | None], Mapping[str, Any]] | None = None
     """Returns what the pages of all types, or of one, show of the past: `report`, `percentiles`, `slowest`."""
     audit_link: Callable[[str, str], str] | None = None
@@ -36,5 +36,5 @@ class Feature:
 
 
 def features() -> list[Feature]:
-    """Returns what all features add to the dashboard."""
+    """Returns the contributions of all features to the dashboard."""
     return features_of("dashboard")

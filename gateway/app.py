@@ -104,7 +104,7 @@ def create_app(
 ) -> Flask:
     """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time.
 
-    The apps of several partitions share what is given beside that. `stopping` is set by the server when it stops, so
+    With several partitions, their apps share the keyword arguments. `stopping` is set by the server when it stops, so
     that no request waits for a result any longer.
     """
     app = Flask("firmq.gateway", static_folder=None)

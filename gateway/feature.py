@@ -1,4 +1,4 @@
-"""What a feature adds to the gateway."""
+"""The contribution of a feature to the gateway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the routes of a feature can be made with."""
+    """The dependencies of the routes of a feature."""
 
     settings: Settings
     scripts: Scripts
@@ -38,11 +38,12 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """The endpoints of a feature: objects whose methods are declared with `endpoint`."""
+    """The contribution of a feature to the gateway."""
 
     routes: Callable[[Services], Sequence[object]]
+    """Returns objects whose methods are declared with `endpoint`."""
 
 
 def features() -> list[Feature]:
-    """Returns what all features add to the gateway."""
+    """Returns the contributions of all features to the gateway."""
     return features_of("gateway")

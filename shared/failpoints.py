@@ -42,7 +42,6 @@ POINTS = {
     "housekeeper.unlocking": "a job is done and holds its lock",
     "housekeeper.between-batches": "a job did some of its work",
     "unlock.between-batches": "some of the due tasks of a queue are moved",
-    "history.stored": "ended tasks are committed to the history, and still wait for it in Redis",
     "leader.elected": "an instance is elected leader and has not published it",
     "alerts.noted": "alerts are recorded with the messages about them, and nothing is sent",
     "alerts.sent": "a message about alerts is sent, and this is not recorded",
@@ -53,7 +52,7 @@ POINTS = {
     "gateway.requeued": "a dead letter was requeued, and the response has not been sent",
     "gateway.cancelled": "a task was cancelled, and the response has not been sent",
 }
-"""Those of the core; the points of a feature begin with its name."""
+"""The failpoints of the core; those of a feature begin with its name."""
 
 
 def _nothing(name: str) -> None:

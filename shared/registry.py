@@ -15,23 +15,27 @@ from importlib.resources.abc import Traversable
 from pkgutil import resolve_name
 from typing import Any
 
-FEATURES: tuple[str, ...] = ("bulk", "outbox", "history")
+FEATURES: tuple[str, ...] = (
+    "bulk",
+    "outbox",
+    "history",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """What a feature adds to `shared`, and so to all parts. Names, as "module:name", are imported on first use."""
+    """The contribution of a feature to `shared`. Names have the form "module:name" and are imported on first use."""
 
     keys: Any = None
     """Its `KeySpace`, if it has keys in Redis."""
     jobs: Sequence[str] = ()
-    """Its housekeeping jobs, of which each has a lock of its name."""
+    """The names of its housekeeping jobs; each lock has the name of its job."""
     timeline: str = ""
-    """A function that returns its events for the timeline: see `shared/alerts/incident.py`."""
+    """A function of `Scripts` that returns a `Source` of timeline events (`shared/alerts/incident.py`)."""
     settings: str = ""
     """Its group of settings, which becomes a part of `Settings`."""
     records: str = ""
-    """A function of `Records` and settings that returns records which also have the tasks that the feature keeps."""
+    """A function of `Records` and settings that returns records extended by the tasks that the feature stores."""
     checks: str = ""
     """A function of Redis and settings that returns its findings for the doctor."""
     conditions: str = ""
@@ -47,10 +51,10 @@ def folders_of(part: str) -> list[Traversable]:
 
 
 def features_of(part: str) -> list[Any]:
-    """Returns what each feature adds to a part."""
+    """Returns the contribution of each feature to a part."""
     return [import_module(f"firmq.{part}.features.{each.name}.feature").FEATURE for each in folders_of(part)]
 
 
 def added(what: str) -> list[Any]:
-    """Returns what the features name in a field of `Feature`, such as "timeline"."""
+    """Returns the objects that the features name in this field of `Feature`, such as "timeline"."""
     return [resolve_name(name) for each in features_of("shared") if (name := getattr(each, what))]

@@ -1,4 +1,4 @@
-"""What a feature adds to the housekeepers."""
+"""The contribution of a feature to the housekeepers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What the jobs of a feature can be made with."""
+    """The dependencies of the jobs of a feature."""
 
     settings: Settings
     scripts: Scripts
@@ -30,16 +30,16 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """What a feature adds: its jobs, each of which runs under a lock of its own, and what goes on around them."""
+    """The contribution of a feature to the housekeepers: jobs, each under a lock of its own, and hooks around them."""
 
     jobs: Callable[[Services], Sequence[HousekeepingJob]]
     """Those with a method `collect` are registered as collectors of metrics."""
     start: Callable[[Settings, Scripts, str], None] | None = None
-    """Called when a housekeeper of a name starts."""
+    """Is called with the settings, the scripts and the name of a housekeeper that starts."""
     gauges: Callable[[Scripts], Iterable[Metric]] | None = None
-    """Returns what the leader measures of the whole system."""
+    """Returns gauges of the whole system; the leader alone calls it."""
 
 
 def features() -> list[Feature]:
-    """Returns what all features add to the housekeepers."""
+    """Returns the contributions of all features to the housekeepers."""
     return features_of("worker")

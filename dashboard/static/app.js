@@ -10,9 +10,10 @@
   const choice = $("#refresh");
   const usual = document.body.dataset.refresh.replace(/\.0$/, "");
   let last = Date.now();
-  // A page that is being left does not reload itself: that would cancel the way to the next one.
+  // A page that the browser is leaving must not reload itself: that would cancel the navigation.
   let left = -Infinity;
   addEventListener("beforeunload", () => { left = Date.now(); });
+  addEventListener("pageshow", () => { left = -Infinity; });
   const leaving = () => Date.now() - left < 10_000;
   const seconds = () => (choice ? Number(choice.value) : 0);
   const pick = (value) => {

@@ -1,7 +1,7 @@
-"""The conditions that are troubles, for alerts, the dashboard, the doctor and health checks.
+"""The conditions for alerts, the dashboard, the doctor and health checks, and the alerts that they raise.
 
-The name of a condition is that of its section in docs/operate/runbook.md, and of the alert of Prometheus for the same
-trouble, where there is one, with the same threshold.
+Each condition has the name of its section in docs/operate/runbook.md. A Prometheus alert of that name reports the same
+trouble at the same level; the thresholds are equal where both measure the same value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Condition(NamedTuple):
     level: Level
     page: str = ""
     over: float | str = 0
-    """In seconds, or a number or share of what is observed; or the setting that has it."""
+    """The threshold: seconds, a count, a share or a factor; or the name of the setting that has it."""
     check: str = ""
     chosen: bool = False
 
@@ -188,7 +188,7 @@ def _persistence(now: Observation) -> Iterator[Alert]:
 
 def _memory(now: Observation) -> Iterator[Alert]:
     most, used = _memory_of(now.info)
-    if most and used > _over("FirmqRedisMemoryNearlyFull", now) * most:
+    if most and used > min(_over("FirmqRedisMemoryNearlyFull", now), NEARLY_FULL) * most:
         full = used > NEARLY_FULL * most
         title = f"Redis: {memory_used(now.info)}{': submissions are rejected when it is full' if full else ''}"
         advice = "Give Redis more memory, or lower RETENTION_COMPLETED, MAX_COMPLETED or MAX_RESULT_BYTES."
@@ -200,7 +200,7 @@ def _quarantine(now: Observation) -> Iterator[Alert]:
     if now.quarantined:
         keys, latest = _count(now.quarantined, "key"), ", ".join(now.last_quarantined)
         title = f"{keys} in Redis held a value of the wrong type in the last week, the latest: {latest}"
-        advice = "Moved to quarantine for a week; tasks continue. Find the program that writes to this Redis."
+        advice = "Kept for a week as firmq:quarantine:KEY; tasks continue. Find the program that writes to this Redis."
         yield raised("FirmqQuarantinedKeys", title, advice)
 
 

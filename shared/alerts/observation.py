@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firmq.shared.config.groups.alerts import AlertSettings
 from firmq.shared.domain.clock import instant, instant_us
 from firmq.shared.domain.task import TaskState
+from firmq.shared.errors import CorruptKey
 from firmq.shared.redis.client import text, translated
 from firmq.shared.redis.startup_check import info
 from firmq.shared.registry import added
@@ -54,13 +55,13 @@ class RecentFailures(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The state of the system at one moment of Redis' clock; `Observer.glance` reads it up to `lost_locks`."""
+    """The state of the system at one moment of Redis' clock; `Observer.glance` leaves fields from `counts` on empty."""
 
     at: datetime
     read_at: float = field(default_factory=time.monotonic)
     """The same moment on this process's monotonic clock, in seconds."""
     settings: AlertSettings = field(default_factory=AlertSettings)
-    """From when on what is seen is a trouble."""
+    """The settings with the thresholds."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """The server's INFO; empty if this user may not read it."""
     queues: Sequence[QueueInfo] = ()
@@ -70,13 +71,13 @@ class Observation:
     unreadable_workers: Sequence[str] = ()
     """Names of live workers whose record is corrupt."""
     silences: Mapping[str, float] = field(default_factory=dict)
-    """For how many seconds housekeepers and relays have been silent that ran in the last week."""
+    """Seconds since the last report of each housekeeper and relay that ran in the last week."""
     quarantined: int = 0
     """Keys moved to quarantine in the last week because they held a value of the wrong type."""
     last_quarantined: Sequence[str] = ()
     """The latest of them."""
     lease_ended_at: datetime | None = None
-    """When the oldest ended lease that is still to be recovered ended, or the next one will end."""
+    """The earliest end of a lease, past or future."""
     schedule_due_at: datetime | None = None
     """When the first schedule is due."""
     missed_schedules: Sequence[str] = ()
@@ -108,7 +109,7 @@ class Observation:
         return self.at + timedelta(seconds=time.monotonic() - self.read_at)
 
     def seconds_since(self, at: datetime | None) -> float:
-        """Returns how long before this moment another was; 0 for none, and for one that was still to come."""
+        """Returns the seconds from `at` to this observation; 0 if `at` is None or later."""
         return max(0.0, (self.at - at).total_seconds()) if at else 0.0
 
 
@@ -157,9 +158,15 @@ class Observer:
             )
 
     def _firsts(self, at: datetime) -> dict[str, Any]:
+        try:
+            return self._read_firsts(at)
+        except CorruptKey:  # it is in quarantine now, and a probe that failed would take the gateway out of service
+            return self._read_firsts(at)
+
+    def _read_firsts(self, at: datetime) -> dict[str, Any]:
         keys, since = self.scripts.keys, instant_us(at - RECENT)
         schedules = keys.SCHEDULES_DUE, keys.SCHEDULES_MISSED, keys.SCHEDULES_FAILING
-        named = dict.fromkeys((keys.LEASES, *schedules, keys.LOST_LOCKS), "zset")
+        named = dict.fromkeys((keys.LEASES, *schedules, keys.LOST_LOCKS, keys.QUARANTINE), "zset")
         with self.scripts.quarantining(named), self.scripts.redis.pipeline(transaction=False) as pipeline:
             pipeline.zcard(keys.QUARANTINE)
             pipeline.zrevrange(keys.QUARANTINE, 0, 2)

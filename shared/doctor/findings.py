@@ -52,7 +52,7 @@ def wrong(check: str, seen: str, advice: str) -> Finding:
 
 
 def judged(now: Observation, *checks: str) -> list[Finding]:
-    """Returns the alerts that belong to these checks, as findings: what is wrong."""
+    """Returns a finding for each alert whose condition belongs to one of these checks."""
     return [
         Finding(check=check, level=_LEVELS[each.level], seen=_plain(each.title), advice=_plain(each.advice))
         for each in conditions.alerts(now)
@@ -61,7 +61,7 @@ def judged(now: Observation, *checks: str) -> list[Finding]:
 
 
 def _plain(text: str) -> str:
-    """Returns a text of an alert as the part of a sentence that follows the name of a check."""
+    """Returns the text of an alert without prefix and full stop, beginning in lower case."""
     told = text.removeprefix("Redis: ").removesuffix(".")
     return told[:1].lower() + told[1:]
 

@@ -1,4 +1,4 @@
-"""Checks the environment: settings, the trace collector, Prometheus."""
+"""Checks the environment: settings, the payload store, the trace collector, Prometheus."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ LOOKED_AT = 100
 
 
 def check(redis: Redis, settings: Settings) -> list[Finding]:
-    """Returns the findings about schema version, workers, task types and housekeeping."""
+    """Returns the findings about the data and the parts of the system, in reading order."""
     data = _format(redis)
     if data.level is Level.ERROR:
         return [data]  # the other records cannot be read either

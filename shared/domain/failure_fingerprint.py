@@ -2,7 +2,7 @@
 
 Two dead letters have the same fingerprint when their type, error class, place in the code and message agree, after
 numbers and ids are taken out of the message. Independent of Redis: the executor adds `place` and `pattern` to the error
-that it reports, and the scripts keep an index by them (`fingerprint_of` in the prelude).
+that it reports, and the scripts keep an index by them (`fingerprint_of` in `_failure_groups.lua`).
 """
 
 from __future__ import annotations

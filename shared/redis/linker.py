@@ -1,9 +1,9 @@
 """Puts each Lua script together from the files that it names, and from the map of keys.
 
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
-scripts into functions of their arguments, so that they are part of the same atomic step. A line `-- @insert A` stands
-for the text of a file: so a long script has its parts by subject. After a line `-- @later` come the definitions that
-only the text behind it needs: a script that has returned before does not make them.
+scripts into functions of their arguments, so that they are part of the same atomic step. A line `-- @insert A` is
+replaced by the text of `A.lua`; it splits a long script by subject. `-- @later` marks definitions that only the code
+after it uses: a script that returns earlier does not create them. File names are unique over all folders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Batches: tasks that were submitted together, and actions on all of them at once.
 
-Each script that moves a task of a batch updates the batch's counts in the same step (`_relations.lua`); reading them
+Each script that moves a task of a batch updates the batch's counts in the same step (`_batch_counts.lua`); reading them
 costs the same for ten tasks or a million. Cancelling and retrying continue in small steps after they have begun.
 """
 

@@ -20,7 +20,7 @@ STEPS = 3
 MOST = 40
 """Tasks that are shown at most: a bound for Redis and for the reader."""
 MOST_CHILDREN = 50
-"""Children that a record names; `_relations.lua` has the same number."""
+"""Children that a record names; `_parents.lua` has the same number."""
 _FIELDS = ("description", "state", "parents", *(f"child:{number}" for number in range(1, MOST_CHILDREN + 1)))
 
 

@@ -63,7 +63,7 @@ def _is_id(said: object) -> bool:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """Returns the JSON object of a body; an empty one for what is none, about which the app says what is wrong."""
+    """Returns the JSON object of a body; an empty one if the body is none, so that the app reports the error."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from firmq.gateway.features.history import schemas
@@ -50,14 +51,15 @@ def _shown(found: Report) -> schemas.AnalyticsView:
     wanted, length = found.wanted, len(found.points)
     return schemas.AnalyticsView.model_validate(
         {
-            "since": wanted.begins,
-            "until": wanted.ends,
+            "since": _moment(wanted.begins),
+            "until": _moment(wanted.ends),
             "step_seconds": wanted.step,
             "total": _totals(found.total),
             "before": _totals(found.before),
-            "points": [{"at": found.start_of(at), **_totals(each)} for at, each in enumerate(found.points)],
+            "points": [{"at": _moment(found.start_of(at)), **_totals(each)} for at, each in enumerate(found.points)],
             "points_before": [
-                {"at": found.start_of(at - length), **_totals(each)} for at, each in enumerate(found.points_before)
+                {"at": _moment(found.start_of(at - length)), **_totals(each)}
+                for at, each in enumerate(found.points_before)
             ],
             "types": _groups(found.types),
             "queues": _groups(found.queues),
@@ -78,3 +80,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "wait": dict(zip(("p50", "p95", "p99"), percentiles(totals.wait), strict=True)),
         "run": dict(zip(("p50", "p95", "p99"), percentiles(totals.run), strict=True)),
     }
+
+
+def _moment(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

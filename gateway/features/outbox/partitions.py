@@ -70,7 +70,7 @@ def _send_row(router: Router, call: Call, value: Any, row: Any, to: Member) -> A
 def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
     """Returns the partitions that have the tasks of rows, else those that they are placed in.
 
-    Raises Refusal where one that may have a task is away.
+    Raises Refusal if one that may have a task is unavailable.
     """
     names = [_name_of_row(row) for row in rows]
     # Before a partition was added, a row had another home.

@@ -11,24 +11,24 @@ class BulkKeys(KeySpace):
     """The keys of bulk actions."""
 
     BULKS = Key("firmq:bulks")
-    """zset, owner: bulk_actions; the latest 100. Bulk actions on dead letters, by when they were begun."""
+    """zset, owner: `BulkActions`; the latest 100. Bulk actions, by the time at which they began."""
 
     OPEN_BULKS = Key("firmq:bulks:open")
-    """set, owner: bulk_actions. Unfinished bulk actions, which the job `bulk` carries out."""
+    """set, owner: `BulkActions`. Unfinished bulk actions, which the job `bulk` carries out."""
 
     def bulk(self, action_id: str) -> str:
-        """hash, owner: bulk_actions and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
+        """hash, owner: `BulkActions` and its scripts; as long as it is in `BULKS`. Action, rate and progress."""
         return f"{self.prefix}firmq:bulk:{action_id}"
 
     FOLLOWED_BULKS = Key("firmq:bulks:followed")
-    """set, owner: bulk_actions. Bulk actions with requeued tasks that have not ended yet."""
+    """set, owner: `BulkActions`. Bulk actions with requeued tasks that have not ended yet."""
 
     def bulk_followed(self, action_id: str) -> str:
-        """hash, owner: bulk_actions; until its tasks have ended. Requeued tasks, each with its fingerprint."""
+        """hash, owner: `BulkActions`; until its tasks have ended. Requeued tasks, each with its fingerprint."""
         return f"{self.prefix}firmq:bulk-followed:{action_id}"
 
     def bulk_ids(self, action_id: str) -> str:
-        """zset, owner: bulk_actions; as long as its action. The selected tasks that are still to be done."""
+        """zset, owner: `BulkActions`; as long as its action. The selected tasks that are still to be done."""
         return f"{self.prefix}firmq:bulk-ids:{action_id}"
 
     def types(self) -> Mapping[str, str]:

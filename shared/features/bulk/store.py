@@ -1,4 +1,4 @@
-"""Cancels, runs, moves, retries or deletes many tasks at a chosen rate, in the background.
+"""Cancels, runs, moves, retries, deletes or restores many tasks at a chosen rate, in the background.
 
 An action is stored in Redis, so that it survives the process that began it. The housekeeper that holds the lock of the
 job `bulk` carries it out; each step records the progress with what it does (`bulk_step.lua`). Requeued tasks are

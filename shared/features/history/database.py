@@ -1,4 +1,4 @@
-"""The connection to the database of the history. A database that is away or hangs costs its caller a bounded time."""
+"""The connection to the database of the history. Each call takes a bounded time, even if it hangs."""
 
 from __future__ import annotations
 

@@ -40,4 +40,4 @@ def alerts(scripts: Scripts) -> Iterator[Alert]:
     if state and state.trouble and state.waiting:
         title = f"The history is {duration(state.lag)} behind, with {state.waiting:,} ended tasks to store"
         advice = "Tasks run as usual. Check the database of HISTORY_URL and the housekeeper's log."
-        yield raised("FirmqHistoryLate", f"{title}{state.given_up}: {state.trouble}", advice)
+        yield raised("FirmqHistoryLate", f"{title}: {state.trouble}{state.given_up}", advice)

@@ -1,4 +1,4 @@
-"""Tasks wherever they are on record: in Redis, or in the history when Redis has forgotten them."""
+"""Reads tasks from Redis, and from the history if Redis no longer has them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firmq.shared.features.history.reading import History
 
 ARCHIVED = "h"
-"""What cursors begin with that lead into the history."""
+"""The prefix of cursors of the history."""
 LATEST = 10**17
 """A time after every end, in microseconds."""
 
@@ -53,7 +53,7 @@ class AllRecords(Records):
         return found
 
     def page(self, wanted: Filter, *, limit: int, cursor: str | None = None) -> Page:
-        """Returns one page, newest first: what Redis has, then what only the history has.
+        """Returns one page, newest first: the tasks in Redis, then those that only the history has.
 
         Raises ValueError for an invalid cursor, and HistoryUnavailable for a page that is in the history.
         """

@@ -197,6 +197,12 @@ def test_without_task_types_the_gateway_is_not_ready(make_gateway: MakeGateway) 
         assert any("no worker has registered its task types" in note for note in answer.get_json()["notes"])
 
 
+@pytest.mark.parametrize("name", ["SCHEDULES_FAILING", "SCHEDULES_MISSED", "LOST_LOCKS", "LEASES", "QUARANTINE"])
+def test_a_key_of_another_type_takes_no_gateway_out_of_service(gateway: Gateway, name: str) -> None:
+    gateway.redis.set(getattr(keys, name), "a value of another program")
+    assert gateway.http.get("/health/ready").status_code == 200
+
+
 def test_a_redis_that_may_throw_tasks_away_is_not_ready(gateway: Gateway) -> None:
     gateway.redis.config_set("maxmemory-policy", "allkeys-lru")
     try:

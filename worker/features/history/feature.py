@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT = 10.0
-"""Seconds that the job waits for its database; a frozen one does not look like a stuck job, which is later (`LATE`)."""
+"""Seconds that the job waits for its database; less than `LATE`, so that a hung one is not reported as a stuck job."""
 
 
 def _jobs(services: Services) -> list[History]:
@@ -41,7 +41,7 @@ def _jobs(services: Services) -> list[History]:
 
 
 def forget_history(settings: Settings, scripts: Scripts, name: str) -> None:
-    """Ends the registration of ends for a history that this system, if it has no other housekeeper, no longer has."""
+    """Stops the registration of ended tasks if no housekeeper stores a history any longer."""
     if HistorySettings.of(settings).history_url:
         return
     try:

@@ -32,7 +32,7 @@ SHARE = 0.15
 
 
 class History(Collector):
-    """Moves ends from Redis to the database. While the database is away they wait in Redis, and nothing else does."""
+    """Moves ends from Redis to the database. While that is unavailable, ends wait in Redis; nothing else does."""
 
     name = "history"
 

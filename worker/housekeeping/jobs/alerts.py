@@ -1,4 +1,4 @@
-"""alerts: judges the system by the rules, on the leader only, and sends what is new.
+"""alerts: judges the system by the conditions, on the leader only, and sends what is new.
 
 What is found is recorded together with the messages about it, then they are sent, then this is recorded. A leader that
 dies in between is followed by one that sends the rest: a message that was sent and not recorded is sent again, with the
@@ -33,7 +33,7 @@ MOST = 200
 
 
 class Alerts:
-    """Evaluates the rules and delivers messages."""
+    """Evaluates the conditions and delivers messages."""
 
     name = "alerts"
 

@@ -1,4 +1,4 @@
--- --- batches ---
+-- Part of `_relations.lua`: the counts of a batch.
 
 -- Returns how many more of a batch may be pending or running; nil without a limit.
 local function slots(batch)

@@ -1,4 +1,4 @@
--- --- deferred work ---
+-- Part of `_relations.lua`: deferred work.
 
 -- Runs deferred work for at most so many tasks; returns how many it processed.
 local function run_deferred_work(most)

@@ -1,4 +1,4 @@
--- --- parents and children ---
+-- Part of `_relations.lua`: parents and children.
 
 -- Returns the parents in a record, each {id, on}.
 local function parents_of(text)

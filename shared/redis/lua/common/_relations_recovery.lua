@@ -1,4 +1,4 @@
--- --- recovery ---
+-- Part of `_relations.lua`: recovery.
 
 -- Returns the state and queue under which a task is listed whose record lacks them: its batch counts it there.
 local function listed_under(id, queues)

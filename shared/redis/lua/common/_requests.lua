@@ -1,4 +1,4 @@
--- --- one task, by request ---
+-- Part of `_relations.lua`: changes of one task, by request.
 
 local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 

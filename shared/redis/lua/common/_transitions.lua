@@ -1,4 +1,4 @@
--- --- transitions: all changes of a task's state but the first, which submit.lua writes ---
+-- Transitions: all changes of a task's state but the first, which `submit.lua` writes.
 
 -- The legal ones, as `TRANSITIONS` of `shared/domain/task.py` has them. A new record has its first state without one.
 local function check_transition(id, from, to)

@@ -1,4 +1,4 @@
--- --- history: ends of tasks that are still to be stored there ---
+-- History: ends of tasks that are still to be stored there.
 -- `keys.HISTORY` exists while a housekeeper stores history. A member of `keys.UNARCHIVED` is the id of a task whose record
 -- still shows that end, or ID|SCORE, which names a kept copy: the record was removed since, or the task requeued.
 

@@ -1,6 +1,4 @@
--- Part of `report.lua`: attempts by version, for alerts about deploys.
-
--- Counts attempts by version and type, for alerts about deploys. An hour has a bounded number of these.
+-- Part of `report.lua`: counts attempts by version and type, for alerts about deploys. An hour has a bounded number of these.
 local by_version = {counts = {}, kinds = {completed = 'completed', failed = 'failed', retrying = 'failed'}, most = 5000}
 function by_version.note(id, about, way)
   local kind = by_version.kinds[way]

@@ -1,8 +1,8 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
---   stack and the latency of other clients are bounded), how many bytes of data at most, then alternating lane (see the
---   prelude) and quota: first every lane gives up to its quota, then the rest is filled in order. A quota such as 4/1
+--   stack and the latency of other clients are bounded), how many bytes of data at most, then alternating lane (see
+--   `_lanes.lua`) and quota: first every lane gives up to its quota, then the rest is filled in order. A quota such as 4/1
 --   means that the worker may take one task of that lane at most. All lanes are of one kind, and a worker has one claim
 --   for each kind. In place of a lane, "*" (for that kind "*+") comes with patterns, separated by spaces: other registered
 --   queues that match one fill the rest of the claim.

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from firmq.shared.alerts.conditions import Alert, _versions
+from firmq.shared.alerts.conditions import Alert, Level, _versions, alerts
 from firmq.shared.alerts.observation import Observation, RecentFailures
+from firmq.shared.config.groups.alerts import AlertSettings
 from firmq.shared.stores.deploys import Deploy, Ends, VersionEnds
 from firmq.shared.stores.failure_groups import FailureGroup
 
@@ -69,3 +70,9 @@ def test_it_stays_silent(ends: tuple[VersionEnds, ...]) -> None:
 def test_versions_before_count_together_and_a_rollback_is_judged_by_what_serves() -> None:
     assert _alerts(_ends("1.42", 50, 50), _ends("1.41", 15, 0), _ends("1.40", 15, 0, recent=False))
     assert _alerts(_ends("1.42", 5, 5), _ends("1.41", 50, 50), _ends("1.40", 100, 0))[0].subject == "1.41:charge-card"
+
+
+def test_a_higher_threshold_of_memory_leaves_the_danger_of_a_full_redis() -> None:
+    settings = AlertSettings.model_validate({"alert_redis_memory": 0.95})
+    seen = Observation(at=NOW, settings=settings, info={"maxmemory": 1000, "used_memory": 930, "aof_enabled": 1})
+    assert [each.level for each in alerts(seen) if each.name == "FirmqRedisMemoryNearlyFull"] == [Level.DANGER]
