@@ -80,8 +80,11 @@ def test_output_is_bounded_and_says_so(client: Client) -> None:
 def test_an_attempt_without_its_lease_adds_nothing_and_a_chunk_is_stored_once(running: Running) -> None:
     system = running.system
     redis = system.redis
-    redis.hset(keys.rq_job("t"), mapping={"state": "running", "token": "new"})
-    redis.zadd(keys.LEASES, {"t": 1 << 52})  # or it is repaired
+    about: Any = {"state": "running", "token": "new", "origin": "normal", "description": "echo", "data": "[]"}
+    with redis.pipeline() as both:  # else housekeeping may see the one without the other, and repair it
+        both.hset(keys.rq_job("t"), mapping=about)
+        both.zadd(keys.LEASES, {"t": system.scripts.now_us() + 200_000_000})
+        both.execute()
     ours = RedisSteps(system.scripts, "t", "new", most=1, most_bytes=1, most_output=1000)
     old = RedisSteps(system.scripts, "t", "old", most=1, most_bytes=1, most_output=1000)
     try:
