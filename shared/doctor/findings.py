@@ -62,8 +62,8 @@ def judged(now: Observation, *checks: str) -> list[Finding]:
 
 def _plain(text: str) -> str:
     """Returns the text of an alert without prefix and full stop, beginning in lower case."""
-    told = text.removeprefix("Redis: ").removesuffix(".")
-    return told[:1].lower() + told[1:]
+    sentence = text.removeprefix("Redis: ").removesuffix(".")
+    return sentence[:1].lower() + sentence[1:]
 
 
 def listed(names: Iterable[str]) -> str:

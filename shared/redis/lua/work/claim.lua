@@ -93,7 +93,7 @@ for at = 7, #ARGV, 2 do
 end
 
 -- @insert _claim_due
--- @insert _claim_turns
+-- @insert _claim_fairness
 
 local take
 do
