@@ -42,7 +42,7 @@ exclude each other. Each such answer is a documented 422 all the same."""
 LEFT_OUT = (InvalidHeadersExampleMark, MissingPathParameters)
 """What Schemathesis marks a test with whose requests it could not make all."""
 
-PARTS = {"WEBHOOK_SECRETS": SECRET, "GATEWAY_PROCESSES": "1", "LOG_LEVEL": "WARNING"}
+PARTS = {"WEBHOOK_SECRETS": SECRET, "GATEWAY_PROCESSES": "1", "LOG_LEVEL": "WARNING", "REDIS_TIMEOUT": "20"}
 NAMES: Mapping[str, Sequence[str]] = {
     "queues": ("normal", "low"),
     "schedules": ("nightly",),

@@ -147,7 +147,7 @@ def test_programs_with_rq_key_prefix_use_a_system_with_that_key_prefix(
         worker = system.start_worker(**ADOPTING)
         code = (
             "import sys, time; from redis import Redis; from rq import Queue; q = Queue('imports', connection="
-            "Redis.from_url(sys.argv[1])); jobs = [q.enqueue('operator.add', 2, 3), q.enqueue("
+            "Redis.from_url(sys.argv[1], socket_timeout=None)); jobs = [q.enqueue('operator.add', 2, 3), q.enqueue("
             "'tests.support.rq_functions.with_meta')]; results = [j.latest_result(timeout=30) for j in jobs];"
             "print([r.type.name for r in results], results[0].return_value, results[1].return_value == jobs[1].id)"
         )

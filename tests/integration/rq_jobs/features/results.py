@@ -35,7 +35,7 @@ def execution(program: Program) -> object:
 
 @feature("`latest_result(timeout=...)` waits for the result", 5)
 def waiting(program: Program) -> object:
-    latest = program.queue.enqueue(shop.add_slowly, 2, 3).latest_result(timeout=100)
+    latest = program.queue.enqueue(shop.add_slowly, 2, 3).latest_result(timeout=30)
     return latest and latest.return_value
 
 

@@ -63,7 +63,7 @@ class Program:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.redis: Any = Redis.from_url(url)
+        self.redis: Any = Redis.from_url(url, socket_timeout=None)  # one feature waits for longer than the default
         self.queue: Any = Queue(QUEUE, connection=self.redis)
         self._folder = TemporaryDirectory()
         self._executors = Lock()
