@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -50,6 +51,7 @@ def folders_of(part: str) -> list[Traversable]:
     return [each for name in FEATURES if (each := folder / name).is_dir()]
 
 
+@cache
 def features_of(part: str) -> list[Any]:
     """Returns the contribution of each feature to a part."""
     return [import_module(f"firmq.{part}.features.{each.name}.feature").FEATURE for each in folders_of(part)]

@@ -211,12 +211,12 @@ def _workers(now: Observation) -> Iterator[Alert]:
             yield raised("FirmqWorkerSilent", f"Worker {worker.name} is silent", advice, worker.name)
     lost = sum(now.at - each.last_heartbeat_at < RECENT for each in now.lost_workers if each.last_heartbeat_at)
     if lost:
-        advice = "Killed, out of memory, or disconnected from Redis: see the reasons here and the logs of the hosts."
+        advice = "They were killed, ran out of memory or lost Redis: see the page Workers and the logs of their hosts."
         yield raised("FirmqWorkersLost", f"{_count(lost, 'worker', 'was', 'were')} lost {_MINUTES}", advice)
     if not now.alive:
         waiting = sum(queue.pending for queue in now.queues)
-        what = f"{waiting:,} pending tasks are waiting" if waiting else "Tasks will wait"
-        advice = f"{what}: start one with firmq worker."
+        what = _count(waiting, "pending task", "waits", "wait") if waiting else "Tasks will wait"
+        advice = f"{what}. Start a worker with firmq worker."
         yield raised("FirmqPartMissing", "No worker is alive", advice, "worker")
     else:
         yield from _without_worker(now)
@@ -225,7 +225,8 @@ def _workers(now: Observation) -> Iterator[Alert]:
 def _without_worker(now: Observation) -> Iterator[Alert]:
     for queue in now.queues:
         if queue.pending and queue.paused is None and not any(worker.takes(queue.name) for worker in now.workers):
-            advice = f"{queue.pending:,} tasks wait: start a worker without WORKER_QUEUES, or with this queue in it."
+            tasks = _count(queue.pending, "task", "waits", "wait")
+            advice = f"{tasks}. Start a worker without WORKER_QUEUES, or with this queue in it."
             yield raised("FirmqNoWorkerForQueue", f"No worker takes from {queue.name}", advice, queue.name)
     for each in now.types_waiting:
         waited = now.seconds_since(each.since)
@@ -241,7 +242,7 @@ def _housekeeping(now: Observation) -> Iterator[Alert]:
     late["a task whose lease has ended"] = now.seconds_since(now.lease_ended_at)
     what, seconds = max(late.items(), key=itemgetter(1))
     if seconds > _over("FirmqDueTasksNotMoved", now):
-        advice = "No housekeeper is running: start a housekeeper with firmq housekeeper."
+        advice = "Start a housekeeper with firmq housekeeper, or restart the one that hangs."
         yield raised("FirmqDueTasksNotMoved", f"Due tasks are {duration(seconds)} late, such as {what}", advice)
 
 
@@ -278,7 +279,7 @@ def _queues(now: Observation) -> Iterator[Alert]:
     for queue in now.queues:
         if queue.paused is not None:
             title = f"Queue {queue.name} is paused, with {_count(queue.pending, 'task')} in it"
-            advice = f"{queue.paused.get('reason') or 'no reason given'}."
+            advice = str(queue.paused.get("reason") or "No reason was given.")
             yield raised("FirmqQueuePaused", title, advice, queue.name)
         else:
             yield from _waits(queue, now)

@@ -26,7 +26,8 @@ def check_history(redis: Redis, settings: Settings) -> list[Finding]:
     if state is None:
         seen, is_set = "HISTORY_URL is set, and no housekeeper stores history", HistorySettings.of(settings).history_url
         return [doubtful("history", seen, "set it for housekeepers too")] if is_set else []
-    seen = f"{state.waiting:,} ended tasks wait to be stored, the oldest for {duration(state.lag)}{state.given_up}"
+    oldest = f", the oldest for {duration(state.lag)}" if state.waiting else ""
+    seen = f"{state.waiting:,} ended tasks wait to be stored{oldest}{state.given_up}"
     if not state.trouble:
         return [fine("history", seen)]
     return [
