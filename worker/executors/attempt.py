@@ -117,7 +117,7 @@ class Attempt:
     )
 
     def __init__(self, attempts: Attempts, assignment: Assignment, clock_offset_us: int) -> None:
-        self.started_us = time.monotonic_ns() // 1000
+        self.starts_now()
         self.attempts = attempts
         self.assignment = assignment
         self.clock_offset_us = clock_offset_us
@@ -136,6 +136,10 @@ class Attempt:
         self.hooked = False
         """Whether its hooks have begun, so that those for its end are due."""
         self.judgement: Judgement | None = None
+
+    def starts_now(self) -> None:
+        """Sets the start from which its time limit counts."""
+        self.started_us = time.monotonic_ns() // 1000
 
     @property
     def in_thread(self) -> bool:

@@ -44,6 +44,8 @@ THREADS = "task thread"
 """The names of threads that run handlers begin with this."""
 _FEWEST_CALLS = 32
 """Threads of `asyncio.to_thread` at least: calls may wait for each other, and names are resolved there."""
+_LATE = 0.1
+"""Seconds by which the loop may be late before an attempt gets them back at its time limit."""
 _IDLE = 0.01
 """Seconds without an attempt after which what attempts left behind is looked for."""
 
@@ -63,6 +65,7 @@ class Running:
         "cut_off",
         "ended",
         "ending",
+        "extended",
         "interruption",
         "lock",
         "of_thread",
@@ -91,6 +94,8 @@ class Running:
         """Whether its coroutine is being closed, so that nothing of what it raises counts."""
         self.ending = False
         """Whether its outcome is being sent: nothing may interrupt that."""
+        self.extended = False
+        """Whether its time limit was moved because the loop was late."""
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
         self.raised: BaseException | None = None
@@ -253,7 +258,6 @@ class ConcurrentExecutor:
         self.running[assignment.number] = running
         self.watch.begin()
         running.task = self.loop.create_task(self._run(running), context=running.context)
-        running.timer = self.loop.call_later(assignment.limit, self._on_time_limit, running)
 
     # --- one attempt ---
 
@@ -261,8 +265,7 @@ class ConcurrentExecutor:
         attempt = running.attempt
         result: bytes | BaseException
         try:
-            running.begun = True
-            attempt.begin()
+            self._begin(running)
             begun.set(running.on_loop)
             if running.interruption is not None:
                 raise running.interruption
@@ -281,6 +284,13 @@ class ConcurrentExecutor:
             await self._run_last_hooks(running, result)
         if not running.closing:
             self._end(running, result)
+
+    def _begin(self, running: Running) -> None:
+        """Begins an attempt at its first step: one that blocked the loop before it takes nothing of its time."""
+        running.begun = True
+        running.attempt.starts_now()
+        running.timer = self.loop.call_later(running.attempt.assignment.limit, self._on_time_limit, running)
+        running.attempt.begin()
 
     async def _run_handler(self, running: Running) -> Any:
         attempt = running.attempt
@@ -462,6 +472,12 @@ class ConcurrentExecutor:
             self._interrupt(one, TaskCancelled("the task was cancelled while it ran"))
 
     def _on_time_limit(self, running: Running) -> None:
+        """Stops an attempt; one that a neighbour kept from the loop gets that time back, once."""
+        late = self.loop.time() - running.timer.when() if running.timer else 0.0
+        if late > _LATE and not running.extended:
+            running.extended = True
+            running.timer = self.loop.call_later(late, self._on_time_limit, running)
+            return
         limit = running.attempt.assignment.limit
         self._interrupt(running, TimeLimitExceeded(f"the task exceeded its time limit of {limit:g} s"))
 

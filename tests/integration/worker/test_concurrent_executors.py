@@ -8,13 +8,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.domain.task import NewTask, TaskDetail, TaskState, new_task_id
 from tests.support.figures import judge, judge_since
 from tests.support.harness import System, running_system, wait_until
 
@@ -194,6 +195,22 @@ def test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_
     assert f"task {blocker} (blocker) blocked the event loop" in logs
     assert "in blocker" in logs
     assert "tasks of type blocker run one at a time" in logs
+
+
+def test_one_that_blocks_the_loop_takes_nothing_of_the_others_time_limits(system: System) -> None:
+    """Neither of those that have begun, nor of those whose first step comes after it."""
+    is_up(system, system.start_worker())
+    begun, beginning = [[_with_a_second(kind) for kind in ("nap", "thread-nap") * 5] for _ in range(2)]
+    system.queues.submit(
+        [*begun, NewTask(id=new_task_id(), type="blocker", data='{"seconds": 15}', queue="normal"), *beginning]
+    )
+    for each in details(system, [task.id for task in (*begun, *beginning)]):
+        assert (each.summary.state, each.summary.attempt) == (TaskState.COMPLETED, 1), each.summary.error
+
+
+def _with_a_second(kind: str) -> NewTask:
+    """Needs half of its time limit; the blocker blocks for longer than all of it."""
+    return NewTask(id=new_task_id(), type=kind, data='{"seconds": 0.5}', queue="normal", timeout=timedelta(seconds=1))
 
 
 # --- the executor dies ---

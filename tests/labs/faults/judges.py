@@ -137,7 +137,8 @@ def _compare(case: Case, task_id: str, attempt: Mapping[str, Any], ran: Executio
     if outcome is None:
         yield f"task {task_id}: attempt {attempt['number']} has no outcome"
     elif ran is None and outcome not in UNBEGUN | {"cancelled"} and not (_refused(attempt) or _froze(case, attempt)):
-        yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it"
+        about = f"a {case.tasks[task_id]['type']}, {attempt['started_at']} to {attempt['ended_at']}, {attempt['error']}"
+        yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record, and nobody ran it ({about})"
     elif ran is not None and wanted and ran.end != wanted:
         yield f"task {task_id}: attempt {attempt['number']} is {outcome} on record and ended by {ran.end or 'nothing'}"
     # A worker is named after its host, its process and chance. Process 1 is the parent of an executor whose worker has
@@ -153,11 +154,12 @@ def _refused(attempt: Mapping[str, Any]) -> bool:
 
 
 def _froze(case: Case, attempt: Mapping[str, Any]) -> bool:
-    """Whether it reached its time limit in a process that may have frozen between its start and its handler."""
+    """Whether it reached its time limit in a process that may have stood still between its start and its handler."""
     if attempt["outcome"] != "timed_out":
         return False
     began, ended = case.monotonic(attempt["started_at"]), case.monotonic(attempt["ended_at"])
-    return any(each.frozen and each.begin_ns <= ended and each.end_ns >= began for each in case.run.happened)
+    frozen = [(each.begin_ns, each.end_ns) for each in case.run.happened if each.frozen]
+    return any(begin <= ended and end >= began for begin, end in [*frozen, *case.run.delays])
 
 
 def no_end_comes_before_the_last(case: Case) -> Iterator[str]:
