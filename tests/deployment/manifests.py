@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
 
 from tests.support.harness import ROOT
@@ -20,6 +22,10 @@ Manifest = dict[str, Any]
 OURS = ("gateway", "worker", "housekeeper", "dashboard")
 """The parts that run our image."""
 NAME = "app.kubernetes.io/name"
+OLDEST, NEWEST = "1.27", "1.37"
+"""The versions of Kubernetes whose schemas are checked."""
+FOREIGN = ("keda.sh/", "traefik.io/")
+"""Kinds that others bring, for which there are no schemas here."""
 CLUSTER_WIDE = {"Namespace", "PriorityClass"}
 """Kinds that are in no namespace."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -31,6 +37,20 @@ _HASH = re.compile(r"-[0-9a-z]{10}$")
 def documents(path: Path = SINGLE_FILE) -> tuple[Manifest, ...]:
     """What a file says."""
     return tuple(yaml.load_all(path.read_text(), LOADER))
+
+
+def check_schemas(manifests: Iterable[Manifest | None]) -> None:
+    """Raises for a manifest that does not keep to the schemas of Kubernetes."""
+    for each in manifests:
+        if each and not each["apiVersion"].startswith(FOREIGN):
+            _check_schemas(json.dumps(each, sort_keys=True, default=str))
+
+
+@cache
+def _check_schemas(manifest: str) -> None:
+    """Overlays have most of their manifests in common."""
+    for version in (OLDEST, NEWEST):
+        kubernetes_validate.validate(json.loads(manifest), version, strict=True)
 
 
 def of_kind(kind: str, path: Path = SINGLE_FILE) -> dict[str, Manifest]:

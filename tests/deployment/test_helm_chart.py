@@ -10,19 +10,28 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from firmq.shared.config.settings import load
-from tests.deployment.manifests import CLUSTER_WIDE, K8S, OURS, Manifest, documents, of_kind, without_hash, workloads
-from tests.deployment.test_kubernetes import NEWEST, OLDEST
+from tests.deployment.manifests import (
+    CLUSTER_WIDE,
+    K8S,
+    OURS,
+    Manifest,
+    check_schemas,
+    documents,
+    of_kind,
+    without_hash,
+    workloads,
+)
 from tests.support.harness import ROOT
 from tools.helm_chart import main
 
 CHART = K8S / "chart"
 HELM = shutil.which("helm") or shutil.which(str(ROOT / ".venv" / "bin" / "helm"))
 MANAGED = ("redis.enabled=false", "redis.external.cidrs={10.20.0.0/24}")
+SENTINEL = (*MANAGED, "redis.external.sentinel=true", "redis.external.ports={6379,26379}")
 
 
 def helm(*arguments: str) -> str:
@@ -78,12 +87,12 @@ def plain(node: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("values", [(), MANAGED, ("prometheus.enabled=false", "jaeger.enabled=false")])
+@pytest.mark.parametrize("values", [(), MANAGED, SENTINEL, ("prometheus.enabled=false", "jaeger.enabled=false")])
 def test_what_the_chart_makes_keeps_to_the_schemas(tmp_path: Path, values: tuple[str, ...]) -> None:
-    for manifest in documents(rendered(tmp_path, *values)):
+    manifests = documents(rendered(tmp_path, *values))
+    for manifest in manifests:
         assert manifest["kind"] in CLUSTER_WIDE or manifest["metadata"]["namespace"] == "task-queue"
-        for version in (OLDEST, NEWEST):
-            kubernetes_validate.validate(manifest, version, strict=True)
+    check_schemas(manifests)
 
 
 def test_a_changed_setting_gives_its_config_map_another_name(tmp_path: Path) -> None:

@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.redis.client import connect
-from tests.deployment.manifests import CLUSTER_WIDE, K8S, NAME, OURS, Manifest, of_kind, workloads, yaml_files
-from tests.deployment.test_kubernetes import NEWEST, OLDEST
+from tests.deployment.manifests import (
+    CLUSTER_WIDE,
+    K8S,
+    LOADER,
+    NAME,
+    OURS,
+    Manifest,
+    check_schemas,
+    of_kind,
+    workloads,
+    yaml_files,
+)
 from tests.monitoring.promql import metrics_of
 from tests.support.documents import DOCUMENTS
 
@@ -34,8 +43,6 @@ OVERLAYS = (
     "sentinel",
 )
 KUBECTL = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
-FOREIGN = ("keda.sh/", "traefik.io/")
-"""Kinds that others bring, for which there are no schemas here."""
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -57,14 +64,12 @@ def rendered(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def keeps_to_the_schemas(manifests: list[Manifest]) -> None:
     for manifest in manifests:
         assert manifest["kind"] in CLUSTER_WIDE or manifest["metadata"]["namespace"] == "task-queue"
-        if not manifest["apiVersion"].startswith(FOREIGN):
-            for version in (OLDEST, NEWEST):
-                kubernetes_validate.validate(manifest, version, strict=True)
+    check_schemas(manifests)
 
 
 @KUBECTL
 def test_an_overlay_keeps_to_the_schemas_and_names_nothing_that_is_not_there(overlay: Path) -> None:
-    manifests = list(yaml.safe_load_all(overlay.read_text()))
+    manifests = list(yaml.load_all(overlay.read_text(), LOADER))
     keeps_to_the_schemas(manifests)
     there = {(each["kind"], each["metadata"]["name"]) for each in manifests}
     for name, workload in workloads(overlay).items():
@@ -258,7 +263,7 @@ def test_what_the_outside_sees_of_the_api_asks_for_a_key_or_tells_nothing() -> N
 
 @pytest.mark.parametrize("path", sorted(yaml_files(K8S / "extras")), ids=lambda path: path.name)
 def test_an_extra_keeps_to_the_schemas_and_is_for_pods_that_are_there(path: Path) -> None:
-    manifests = list(yaml.safe_load_all(path.read_text()))
+    manifests = list(yaml.load_all(path.read_text(), LOADER))
     keeps_to_the_schemas(manifests)
     for manifest in manifests:
         if manifest["kind"] == "NetworkPolicy":

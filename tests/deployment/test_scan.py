@@ -14,26 +14,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deployment.manifests import K8S, LOADER, SINGLE_FILE, yaml_files
-from tests.deployment.test_helm_chart import CHART, MANAGED, helm
-from tests.deployment.test_kubernetes import NEWEST, OLDEST
-from tests.deployment.test_kubernetes_overlays import FOREIGN, KUBECTL
+from tests.deployment.manifests import K8S, LOADER, SINGLE_FILE, check_schemas, yaml_files
+from tests.deployment.test_helm_chart import CHART, MANAGED, SENTINEL, helm
+from tests.deployment.test_kubernetes_overlays import KUBECTL
 from tests.support.harness import ROOT
 
 CHECKOV = shutil.which("checkov") or shutil.which(str(ROOT / ".venv" / "checkov" / "bin" / "checkov"))
 CONFIG = K8S / "checkov.yaml"
 KUSTOMIZATIONS = sorted(path.parent for path in K8S.rglob("kustomization.yaml"))
 OVERLAYS = [folder for folder in KUSTOMIZATIONS if folder.parent.name == "overlays"]
-"""What is applied; the others are parts of these, without namespace and versions."""
-CHARTS = {
-    "chart": (),
-    "chart with a managed Redis": MANAGED,
-    "chart with Sentinel": (*MANAGED, "redis.external.sentinel=true", "redis.external.ports={6379,26379}"),
-}
+PARTS = [folder for folder in KUSTOMIZATIONS if folder not in OVERLAYS]
+"""Overlays are applied; these are parts of them, without namespace and versions."""
+CHARTS = {"chart": (), "chart with a managed Redis": MANAGED, "chart with Sentinel": SENTINEL}
 PLAIN = [SINGLE_FILE, *yaml_files(K8S / "extras")]
 
 
@@ -49,27 +44,10 @@ def templated(values: Iterable[str]) -> str:
     return helm("template", "release", str(CHART), "--namespace", "task-queue", *given)
 
 
-def keeps_to_the_schemas(text: str) -> None:
-    for manifest in yaml.load_all(text, LOADER):
-        if manifest and not manifest["apiVersion"].startswith(FOREIGN):
-            for version in (OLDEST, NEWEST):
-                kubernetes_validate.validate(manifest, version, strict=True)
-
-
 @KUBECTL
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda folder: str(folder.relative_to(K8S)))
-def test_what_kustomize_makes_keeps_to_the_schemas(folder: Path) -> None:
-    keeps_to_the_schemas(kustomized(folder))
-
-
-@pytest.mark.parametrize("values", CHARTS.values(), ids=CHARTS.keys())
-def test_what_helm_makes_keeps_to_the_schemas(values: tuple[str, ...]) -> None:
-    keeps_to_the_schemas(templated(values))
-
-
-@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.name)
-def test_what_is_applied_as_it_is_keeps_to_the_schemas(path: Path) -> None:
-    keeps_to_the_schemas(path.read_text())
+@pytest.mark.parametrize("folder", PARTS, ids=lambda folder: str(folder.relative_to(K8S)))
+def test_a_part_of_overlays_keeps_to_the_schemas(folder: Path) -> None:
+    check_schemas(yaml.load_all(kustomized(folder), LOADER))
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,9 @@ QUICK = {
     "PYDANTIC_DISABLE_PLUGINS": "__all__",  # there are none; a process looks through all that is installed for them
 }
 
+PATIENT = {"gateway": {"REDIS_TIMEOUT": "10"}, "dashboard": {"REDIS_TIMEOUT": "10"}}
+"""Beside the quick settings: the shipped 0.9 s are less than a busy machine stands still now and then."""
+
 fork_servers: ForkServers | None = None
 """What starts parts for tests; without it, each is started as it ships."""
 
@@ -154,8 +157,9 @@ class System:
 
     def start_in(self, folder: Path, *module: str, **environment: str) -> subprocess.Popen[bytes]:
         """Starts `python -m ...` with the code in a folder."""
-        env = {**os.environ, **QUICK, "REDIS_URL": self.url, **self.environment, **environment}
         part = module[1] if module[0] == "firmq" else module[0]
+        quick = QUICK | PATIENT.get(part, {})
+        env = {**os.environ, **quick, "REDIS_URL": self.url, **self.environment, **environment}
         with open(self.log_dir / f"{part}-{len(self.processes)}.log", "wb") as file:
             log = file.fileno() if self.log_to is None else self.log_to
             forks = fork_servers if folder == ROOT and not self.as_shipped else None
