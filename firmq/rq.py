@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from firmq.worker.rq_jobs.worker_class import Worker
+    from firmq.worker.features.rq.worker_class import Worker
 
 __all__ = ["Worker", "refuse"]
 
@@ -11,7 +11,7 @@ __all__ = ["Worker", "refuse"]
 def __getattr__(name: str) -> object:
     if name != "Worker":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from firmq.worker.rq_jobs.worker_class import Worker
+    from firmq.worker.features.rq.worker_class import Worker
 
     return Worker
 

@@ -7,8 +7,8 @@ them. To remove a feature, delete its folders and its line in `FEATURES`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -20,6 +20,7 @@ FEATURES: tuple[str, ...] = (
     "bulk",
     "outbox",
     "history",
+    "rq",
 )
 
 
@@ -38,9 +39,13 @@ class Feature:
     records: str = ""
     """A function of `Records` and settings that returns records extended by the tasks that the feature stores."""
     checks: str = ""
-    """A function of Redis and settings that returns its findings for the doctor."""
+    """A function of Redis, settings and the doctor's `Observation` that returns its findings."""
     conditions: str = ""
     """Its conditions: see `shared/alerts/conditions.py`."""
+    commands: str = ""
+    """Its commands (`shared/cli/command.py`) by name."""
+    worker_options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Options of `firmq worker`, each with its setting and its text in `--help`."""
     alerts: str = ""
     """A function of `Scripts` that returns the alerts of the moment."""
 

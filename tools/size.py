@@ -19,7 +19,8 @@ from tools.commits import ROOT, largest
 
 PRODUCT = ("gateway", "worker", "dashboard", "shared", "firmq")
 _GENERATED = re.compile(r"^# Generated from \S+ by ")
-_PARTITIONS = re.compile(r"partition", re.IGNORECASE)
+_PARTITIONS = re.compile(r"partition(?!\()", re.IGNORECASE)
+"""Not the method of strings, `text.partition(" ")`."""
 
 
 @cache
@@ -107,13 +108,13 @@ class Measure:
 
 MEASURES = (
     Measure("product lines, Python and Lua, nothing generated", product, 68_440, 60_000),
-    Measure("of these outside of features/", core, 64_495, 36_000),
-    Measure("files that mention partitions, beside their own", mention_partitions, 118, 15),
+    Measure("of these outside of features/", core, 61_960, 36_000),
+    Measure("files that mention partitions, beside their own", mention_partitions, 76, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
-    Measure("lines of tests", tests, 89_060, 72_000),
+    Measure("lines of tests", tests, 89_075, 72_000),
     Measure("changed lines of the largest commit, without moves", largest, 1_500, 1_500),
 )
 

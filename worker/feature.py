@@ -1,10 +1,10 @@
-"""The contribution of a feature to the housekeepers."""
+"""The contribution of a feature to workers and housekeepers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from firmq.shared.registry import features_of
 
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
     from firmq.worker.housekeeping.registry import HousekeepingJob
 
 
+NAME = "FIRMQ_WORKER_NAME"
+"""The variable with the name of a worker that another program starts; else it is made of its host and process."""
+
+
+class Background(Protocol):
+    """What a feature runs beside a worker."""
+
+    def stop(self) -> None:
+        """Stops it and waits until it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The worker beside which a feature runs something."""
+
+    settings: Settings
+    name: str
+    draining: Callable[[], bool]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The dependencies of the jobs of a feature."""
@@ -26,14 +46,19 @@ class Services:
     scripts: Scripts
     records: Records
     tracing: Tracing
+    partition: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """The contribution of a feature to the housekeepers: jobs, each under a lock of its own, and hooks around them."""
+    """The contribution of a feature: housekeeping jobs, each under a lock of its own, and hooks of the processes."""
 
-    jobs: Callable[[Services], Sequence[HousekeepingJob]]
+    jobs: Callable[[Services], Sequence[HousekeepingJob]] = lambda services: ()
     """Those with a method `collect` are registered as collectors of metrics."""
+    prepare: Callable[[Settings], None] | None = None
+    """Is called first in a worker; exits with a reason when the feature cannot work with these settings."""
+    beside: Callable[[Beside], Background | None] | None = None
+    """Starts what runs beside a worker; returns None if these settings need nothing."""
     start: Callable[[Settings, Scripts, str], None] | None = None
     """Is called with the settings, the scripts and the name of a housekeeper that starts."""
     gauges: Callable[[Scripts], Iterable[Metric]] | None = None
@@ -41,5 +66,5 @@ class Feature:
 
 
 def features() -> list[Feature]:
-    """Returns the contributions of all features to the housekeepers."""
+    """Returns the contributions of all features."""
     return features_of("worker")

@@ -158,7 +158,7 @@ class Heartbeat:
             version=RQ_VERSION,
             app_version=self.engine.settings.app_version,
             queues=self.engine.settings.queue_selection.entries,
-            rq_queues=self.engine.settings.rq_queues,
+            rq_queues=tuple(self.engine.settings.adopted_queues()),
             executors=len(pool),
             slots=sum(holdings.slots.values()),
             active=sum(holdings.busy.values()),

@@ -43,13 +43,11 @@ from firmq.worker.executors.monitor import ExecutorMonitor
 from firmq.worker.executors.pool import CannotStart, ExecutorPool
 from firmq.worker.executors.tracing import SpanForwarder
 from firmq.worker.executors.watchdog import Watchdog
+from firmq.worker.feature import NAME, Background, Beside, features
 from firmq.worker.handlers.hooks import HOOKS, WorkerContext
 from firmq.worker.handlers.registry import HandlerError
 from firmq.worker.heartbeat import Heartbeat
 from firmq.worker.metrics import HoldingsMetrics, WorkerMetrics
-from firmq.worker.rq_jobs.adopter import Adopter
-from firmq.worker.rq_jobs.key_prefix import name_rq_keys
-from firmq.worker.rq_jobs.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +55,10 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """`firmq worker`."""
     settings = load_or_exit()
-    if settings.rq_calls and len(settings.partitions) > 1:
-        exit_with("RQ_TASK_QUEUES works with one partition only, and this system has several: unset it")
-    if settings.rq_queues or settings.rq_calls:
-        name_rq_keys(settings.rq_key_prefix)
-    terms = Terms.of_environment()
-    name = terms.name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+    for feature in features():
+        if feature.prepare:
+            feature.prepare(settings)
+    name = os.environ.pop(NAME, "") or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
     logs.configure(
         "worker",
         settings.log_level,
@@ -93,14 +89,14 @@ def main() -> int:
         heartbeat.start()
     log.info("worker %s: %d executors, queues %s", name, settings.executors, settings.queue_selection)
     _warn_of_queue_executors(settings)
-    adopter = _adopter(settings, name, engine, terms)
+    beside = _start_beside(settings, name, engine)
     try:
         engine.run()
     except CannotStart as error:
         exit_with(str(error))
     finally:
-        if adopter:
-            adopter.stop()
+        for started in beside:
+            started.stop()
         engine.close()
         _shut_down(engine, heartbeats)
         start_hooks.run_stopping(HOOKS.worker_stopping, about, _run_coroutine, settings.hook_timeout)
@@ -123,22 +119,11 @@ def _heartbeat(settings: Settings, engine: Engine, link: PartitionLink, name: st
     )
 
 
-def _adopter(settings: Settings, name: str, engine: Engine, terms: Terms) -> Adopter | None:
-    """Returns what adopts jobs of RQ programs, started; None where there are none."""
-    if not settings.rq_queues:
-        return None
-    if 0 not in settings.partitions:
-        exit_with(
-            "RQ_QUEUES needs the first partition, in which RQ programs have their jobs: REDIS_PARTITIONS has none"
-        )
-    scripts = Scripts(connect(settings.partitions[0].store_url, name=f"rq-{name}"))
-    queues, executors = settings.adopted_queues, settings.executors
-    adopter = Adopter(scripts, queues, lambda: engine.draining_until is not None, terms, executors)
-    adopter.start()
-    log.info(
-        "jobs of the RQ queues %s are run if they match %s", *map(", ".join, (settings.rq_queues, settings.rq_allow))
-    )
-    return adopter
+def _start_beside(settings: Settings, name: str, engine: Engine) -> list[Background]:
+    """Starts what features run beside this worker."""
+    worker = Beside(settings=settings, name=name, draining=lambda: engine.draining_until is not None)
+    starts = [feature.beside for feature in features() if feature.beside]
+    return [started for start in starts if (started := start(worker))]
 
 
 def _start_hooks(about: WorkerContext, settings: Settings) -> None:

@@ -9,79 +9,17 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from firmq.shared.cli.arguments import Parser, add_format
+from firmq.shared.cli.command import Command
 from firmq.shared.cli.data import HELP, read_data
 from firmq.shared.errors import NotInstalled, needs
+from firmq.shared.registry import added, features_of
 
 USAGE = 2
 """The exit status of a part that is not installed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command: the function that runs it, and the extra of the package with what its module imports."""
-
-    module: str
-    extra: str
-    text: str
-    function: str = "main"
-
-
-COMMANDS = {
-    "dev": Command(
-        "firmq.shared.local.dev",
-        "local",
-        "start all parts and Redis for development, with handlers loaded anew when they change",
-    ),
-    "run": Command(
-        "firmq.worker.local.run",
-        "local",
-        "run a handler once in this process, without Redis, where a debugger can be used",
-    ),
-    "gateway": Command("firmq.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
-    "worker": Command("firmq.worker.main", "worker", "start a worker, which runs tasks"),
-    "housekeeper": Command(
-        "firmq.worker.housekeeping.main",
-        "worker",
-        "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
-    ),
-    "dashboard": Command("firmq.dashboard.__main__", "dashboard", "start a dashboard"),
-    "outbox": Command(
-        "firmq.outbox.main",
-        "sqlalchemy",
-        "start a relay, which sends the rows of an outbox",
-    ),
-    "rq-return": Command(
-        "firmq.worker.rq_jobs.way_back",
-        "worker",
-        "return the jobs of RQ programs to RQ's queues, after the workers that ran them have stopped",
-    ),
-    "rq-import": Command(
-        "firmq.worker.rq_jobs.schedule_import",
-        "worker",
-        "make schedules of the entries of rq-scheduler; without --yes, list what each would become",
-    ),
-    "user": Command(
-        "firmq.dashboard.auth.users",
-        "dashboard",
-        "ask for a password and print a line for DASHBOARD_USERS",
-        function="print_user",
-    ),
-    "partitions": Command(
-        "firmq.shared.cli.partitions",
-        "worker",
-        "list the partitions; drain one, so that new tasks go to the others, or activate it again",
-    ),
-    "doctor": Command(
-        "firmq.shared.doctor.__main__",
-        "worker",
-        "examine the system from this machine: settings, Redis, workers, …",
-    ),
-}
 
 
 _OUTBOX_ACTIONS = {
@@ -89,29 +27,6 @@ _OUTBOX_ACTIONS = {
     "refused": "list the rows that were refused, and exit",
     "retry": "make refused rows wait again, and exit",
 }
-
-
-_PRINTING = ("run", "user", "partitions", "doctor", "rq-import")
-_RQ_OPTIONS = {
-    "--rq": ("RQ_QUEUES", "queues of RQ programs whose jobs it runs too, separated by commas"),
-    "--rq-allow": ("RQ_ALLOW", "functions that these jobs may name, such as 'shop.*'"),
-}
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Runs one of these commands and returns its exit status."""
-    parser = Parser(prog="firmq")
-    add_commands(parser.add_subparsers(metavar="COMMAND", required=True))
-    return run(parser.parse_args(arguments))
-
-
-def add_commands(commands: Any) -> None:
-    """Adds the commands to a parser."""
-    for name, command in COMMANDS.items():
-        one = commands.add_parser(name, help=command.text, description=f"{command.text[:1].upper()}{command.text[1:]}.")
-        one.set_defaults(part=name)
-        if add_arguments := _ADD_ARGUMENTS.get(name):
-            add_arguments(one)
 
 
 def _add_modules(one: argparse.ArgumentParser) -> None:
@@ -136,8 +51,9 @@ def _add_worker(one: argparse.ArgumentParser) -> None:
         )
     text = "plain and async tasks that run at a time (default: WORKER_EXECUTORS and EXECUTOR_SLOTS)"
     one.add_argument("--concurrency", type=int, metavar="N", help=text)
-    for option, (setting, text) in _RQ_OPTIONS.items():
-        one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
+    for feature in features_of("shared"):
+        for option, (setting, text) in feature.worker_options.items():
+            one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
 
 
 def _add_run(one: argparse.ArgumentParser) -> None:
@@ -179,16 +95,90 @@ def _add_outbox(one: argparse.ArgumentParser) -> None:
         does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
 
 
-_ADD_ARGUMENTS = {
-    "dev": _add_dev,
-    "worker": _add_worker,
-    "run": _add_run,
-    "user": _add_user,
-    "doctor": add_format,
-    "outbox": _add_outbox,
-    "rq-import": lambda one: one.add_argument("--yes", action="store_true", help="make them, and remove the entries"),
-    "partitions": _add_partitions,
+def _as_json(wanted: argparse.Namespace) -> bool:
+    return getattr(wanted, "json", False) not in (False, "text")
+
+
+COMMANDS = {
+    "dev": Command(
+        "firmq.shared.local.dev",
+        "local",
+        "start all parts and Redis for development, with handlers loaded anew when they change",
+        add_arguments=_add_dev,
+        arguments=lambda wanted: [wanted.port, wanted.reload],
+    ),
+    "run": Command(
+        "firmq.worker.local.run",
+        "local",
+        "run a handler once in this process, without Redis, where a debugger can be used",
+        add_arguments=_add_run,
+        arguments=lambda wanted: [wanted.type, read_data(wanted.data), wanted.pdb],
+        prints=True,
+    ),
+    "gateway": Command("firmq.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
+    "worker": Command("firmq.worker.main", "worker", "start a worker, which runs tasks", add_arguments=_add_worker),
+    "housekeeper": Command(
+        "firmq.worker.housekeeping.main",
+        "worker",
+        "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
+    ),
+    "dashboard": Command("firmq.dashboard.__main__", "dashboard", "start a dashboard"),
+    "outbox": Command(
+        "firmq.outbox.main",
+        "sqlalchemy",
+        "start a relay, which sends the rows of an outbox",
+        add_arguments=_add_outbox,
+        arguments=lambda wanted: [wanted.action],
+    ),
+    "user": Command(
+        "firmq.dashboard.auth.users",
+        "dashboard",
+        "ask for a password and print a line for DASHBOARD_USERS",
+        function="print_user",
+        add_arguments=_add_user,
+        arguments=lambda wanted: [[wanted.name, wanted.role]],
+        prints=True,
+    ),
+    "partitions": Command(
+        "firmq.shared.cli.partitions",
+        "worker",
+        "list the partitions; drain one, so that new tasks go to the others, or activate it again",
+        add_arguments=_add_partitions,
+        arguments=lambda wanted: [
+            wanted.action or "list",
+            getattr(wanted, "number", None),
+            getattr(wanted, "wait", False),
+            _as_json(wanted),
+        ],
+        prints=True,
+    ),
+    "doctor": Command(
+        "firmq.shared.doctor.__main__",
+        "worker",
+        "examine the system from this machine: settings, Redis, workers, …",
+        add_arguments=add_format,
+        arguments=lambda wanted: [["--json"] if _as_json(wanted) else []],
+        prints=True,
+    ),
+    **{name: command for more in added("commands") for name, command in more.items()},
 }
+"""Those of features too."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one of these commands and returns its exit status."""
+    parser = Parser(prog="firmq")
+    add_commands(parser.add_subparsers(metavar="COMMAND", required=True))
+    return run(parser.parse_args(arguments))
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands to a parser."""
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(name, help=command.text, description=f"{command.text[:1].upper()}{command.text[1:]}.")
+        one.set_defaults(part=name)
+        if command.add_arguments:
+            command.add_arguments(one)
 
 
 def run(wanted: argparse.Namespace) -> int:
@@ -206,7 +196,7 @@ def run(wanted: argparse.Namespace) -> int:
         os.environ |= dict.fromkeys(("WORKER_EXECUTORS", "EXECUTOR_SLOTS"), str(concurrency))
     os.environ.update({name: value for name, value in vars(wanted).items() if name.isupper() and value})
     try:
-        arguments = _arguments(wanted)
+        arguments = command.arguments(wanted)
     except (OSError, UnicodeDecodeError) as error:
         print(f"firmq: {error}", file=sys.stderr)
         return USAGE
@@ -215,28 +205,8 @@ def run(wanted: argparse.Namespace) -> int:
     except NotInstalled as error:
         print(error, file=sys.stderr)
     except OSError as error:  # a full disk, or a reader that has closed the pipe
-        if wanted.part not in _PRINTING:
+        if not command.prints:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"firmq: {error}", file=sys.stderr)
     return USAGE
-
-
-def _arguments(wanted: argparse.Namespace) -> list[Any]:
-    as_json = getattr(wanted, "json", False) not in (False, "text")
-    if wanted.part == "dev":
-        return [wanted.port, wanted.reload]
-    if wanted.part == "run":
-        return [wanted.type, read_data(wanted.data), wanted.pdb]
-    if wanted.part == "user":
-        return [[wanted.name, wanted.role]]
-    if wanted.part == "doctor":
-        return [["--json"] if as_json else []]
-    if wanted.part == "partitions":
-        number, wait = getattr(wanted, "number", None), getattr(wanted, "wait", False)
-        return [wanted.action or "list", number, wait, as_json]
-    if wanted.part == "rq-import":
-        return [wanted.yes]
-    if wanted.part == "outbox":
-        return [wanted.action]
-    return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import new_class
@@ -33,10 +33,9 @@ from firmq.shared.config.groups.personal_keys import PersonalKeySettings
 from firmq.shared.config.groups.queues import QueueSettings
 from firmq.shared.config.groups.redis import RedisSettings
 from firmq.shared.config.groups.retries import RetrySettings
-from firmq.shared.config.groups.rq import RqSettings
 from firmq.shared.config.groups.schedules import ScheduleSettings
 from firmq.shared.config.groups.workers import WorkerSettings
-from firmq.shared.config.redis_address import completed, key_prefix_of, partitions_of_cluster, without_password
+from firmq.shared.config.redis_address import completed, partitions_of_cluster, without_password
 from firmq.shared.config.yaml_file import read_tree
 from firmq.shared.domain import strict_json
 from firmq.shared.domain.queue_selection import QueueSelection
@@ -49,12 +48,14 @@ if TYPE_CHECKING:
     from firmq.shared.domain.schedule import Schedule
 
 
+OF_FEATURES: Sequence[type[Group]] = added("settings")
+"""The groups that features add. Their code reads them with `Group.of`."""
 if TYPE_CHECKING:
 
     class FeatureSettings(Group):
-        """The settings that features add. Their code reads them with `Group.of`."""
+        """All of them."""
 else:
-    FeatureSettings = new_class("FeatureSettings", (*added("settings"), Group))
+    FeatureSettings = new_class("FeatureSettings", (*OF_FEATURES, Group))
 
 
 class Settings(
@@ -66,7 +67,6 @@ class Settings(
     FeatureSettings,
     ScheduleSettings,
     HousekeepingSettings,
-    RqSettings,
     WorkerSettings,
     RetrySettings,
     PayloadSettings,
@@ -93,7 +93,8 @@ class Settings(
         self._check_partitions()
         self._check_alerts()
         self._check_identity_provider()
-        self._check_rq()
+        for each in OF_FEATURES:
+            each.check(self)
         self.declared_schedules()
         self.declared_limits()
         return self
@@ -106,12 +107,6 @@ class Settings(
             raise ValueError(
                 f"REDIS_PARTITIONS: {double} is named twice: a partition needs a server or key_prefix of its own"
             )
-
-    def _check_rq(self) -> None:
-        if self.rq_queues and not self.rq_allow:
-            raise ValueError("RQ_QUEUES needs RQ_ALLOW: name the functions that jobs may call, such as shop.tasks.*")
-        if self.rq_task_queues and not self.rq_calls:
-            raise ValueError("RQ_TASK_QUEUES needs RQ_ALLOW with a first name without wildcards, such as shop.tasks.*")
 
     def _check_identity_provider(self) -> None:
         needed = ("oidc_client_id", "oidc_roles", "dashboard_url")
@@ -150,15 +145,11 @@ class Settings(
     def handler_modules(self) -> tuple[str, ...]:
         """Returns the modules with the handlers of a worker."""
         http = ("firmq.worker.handlers.http_task",) if self.http_task_hosts else ()
-        rq = ("firmq.worker.rq_jobs.handler",) if self.rq_queues else ()
-        rq_task = ("firmq.worker.rq_jobs.rq_task",) if self.rq_calls else ()
-        return (*self.task_modules, *http, *rq, *rq_task)
+        return (*self.task_modules, *http, *(name for each in OF_FEATURES for name in each.modules(self)))
 
-    @property
-    def rq_key_prefix(self) -> str:
-        """Returns the prefix of the keys of RQ programs: that of the first partition, which has their jobs."""
-        first = self.partitions.get(0)
-        return key_prefix_of(first.store_url) if first else self.key_prefix
+    def adopted_queues(self) -> Mapping[str, str]:
+        """Returns the queues of others that this worker serves, each with the queue of the tasks made of their jobs."""
+        return {name: own for each in OF_FEATURES for name, own in each.queues_beside(self).items()}
 
     @cached_property
     def partitions(self) -> Mapping[int, Settings]:
@@ -214,7 +205,7 @@ class Settings(
     def queue_selection(self) -> QueueSelection:
         """Returns the queues that a worker takes from."""
         strict = self.queue_order == "strict"
-        bounded, beside = self.queue_executors, self.adopted_queues.values()
+        bounded, beside = self.queue_executors, self.adopted_queues().values()
         return QueueSelection(self.worker_queues, self.queues, self.default_priority, strict, bounded, beside)
 
     @property

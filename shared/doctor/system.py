@@ -8,7 +8,6 @@ from redis.exceptions import ResponseError
 
 from firmq.shared.alerts.observation import Observer
 from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, judged, listed, wrong
-from firmq.shared.doctor.rq_programs import check_rq_programs
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import keys_of, raw, text
 from firmq.shared.redis.scripts import Scripts
@@ -51,14 +50,13 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
         *(judged(now, "quarantine") or [fine("quarantine", "no key held a value of the wrong type in the last week")]),
         _foreign(now.queues),
         *_workers(now, scripts.keys),
-        *check_rq_programs(redis, now),
         *([check_capacity(now)] if now.workers else []),
         check_waiting(explain_waiting(scripts, now.queues, now.workers)),
         *_refused(scripts),
         _types(redis),
         *check_housekeeping(now),
         *check_relay(now),
-        *(finding for check in added("checks") for finding in check(redis, settings)),
+        *(finding for check in added("checks") for finding in check(redis, settings, now)),
     ]
 
 

@@ -220,7 +220,7 @@ class Keys(KeySpace):
         return f"{self.prefix}firmq:foreign:{queue}"
 
     RQ_ADOPTED = Key("firmq:rq-adopted")
-    """hash, owner: the scripts in lua/rq, report. Tasks made of RQ jobs: when the job was enqueued, and its id."""
+    """hash, owner: the scripts of the feature rq, report. Tasks made of RQ jobs: when the job was enqueued, its id."""
 
     def scheduled(self, queue: str) -> str:
         """zset, owner: submit, promote, cancel, expire. Tasks that start at a given time, by that time."""

@@ -97,12 +97,11 @@ def build(
     late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     records = Records(scripts, queues.register, StoredPayloads.of(settings))
-    services = Services(settings=settings, scripts=scripts, records=records, tracing=tracing)
+    services = Services(settings=settings, scripts=scripts, records=records, tracing=tracing, partition=own)
     jobs: list[HousekeepingJob] = [
         *_jobs(settings, scripts, queues.register, late, tracing),
         *(job for feature in features() for job in feature.jobs(services)),
         *_payloads(settings, scripts, records, partitions or {}, own),
-        *_rq_scheduler(settings, scripts, own),
         MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval)),
         Schedules(
             schedule_store,
@@ -178,17 +177,6 @@ def _jobs(
             _seconds(settings.retention_deleted),
         ),
     ]
-
-
-def _rq_scheduler(settings: Settings, scripts: Scripts, own: int) -> list[HousekeepingJob]:
-    """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run; they are in partition 0."""
-    if not settings.rq_queues or own:
-        return []
-    from firmq.worker.housekeeping.jobs.rq_scheduler import RqScheduler
-    from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
-
-    entries = SchedulerEntries(scripts, settings.rq_queues)
-    return [RqScheduler(entries, _seconds(settings.housekeeper_schedules_interval))]
 
 
 def _payloads(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,3 +22,16 @@ class Group(BaseModel):
     def of(cls, settings: Group) -> Self:
         """Returns settings as those of this group, which a feature adds: `Settings` does not name their fields."""
         return cast("Self", settings)
+
+    # --- What a feature's group can add; `Settings` calls these for each feature ---
+
+    def check(self) -> None:
+        """Checks values that have to fit together. Raises ValueError."""
+
+    def modules(self) -> tuple[str, ...]:
+        """Returns the modules of its handlers, for executors."""
+        return ()
+
+    def queues_beside(self) -> Mapping[str, str]:
+        """Returns queues of others from which a worker also takes work, each with the queue of the tasks made of it."""
+        return {}

@@ -15,12 +15,13 @@ from firmq.shared.redis.scripts import Scripts
 if TYPE_CHECKING:
     from redis import Redis
 
+    from firmq.shared.alerts.observation import Observation
     from firmq.shared.config.settings import Settings
 
 CONDITIONS = (Condition("FirmqHistoryLate", Level.WARNING, "/analytics", over=BEHIND.total_seconds(), check="history"),)
 
 
-def check_history(redis: Redis, settings: Settings) -> list[Finding]:
+def check_history(redis: Redis, settings: Settings, now: Observation) -> list[Finding]:
     """Returns whether ended tasks are stored in the history in time; nothing where there is none."""
     state = feed(Scripts(redis))
     if state is None:

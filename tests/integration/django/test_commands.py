@@ -13,6 +13,7 @@ import pytest
 
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.domain.task import TaskState
+from firmq.shared.features.rq.settings import RqSettings
 from tests.integration.django.conftest import SETTINGS
 from tests.support.harness import ROOT, System, wait_until
 
@@ -104,4 +105,4 @@ def test_settings_of_the_project_may_be_structures(django_project: str) -> None:
     assert (found.queues, found.worker_queues) == ({"critical": 9, "normal": 3}, {"gpu-*": 5})
     assert (found.queue_executors, found.default_priority) == ({"reports": 2}, "normal")
     assert (found.payload_store, found.max_retries) == ("", 7)
-    assert (found.rq_allow, found.metrics_sources) == (("shop.*",), ("[::1]:9100", "[::1]:9101"))
+    assert (RqSettings.of(found).rq_allow, found.metrics_sources) == (("shop.*",), ("[::1]:9100", "[::1]:9101"))

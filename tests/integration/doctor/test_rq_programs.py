@@ -13,7 +13,7 @@ from rq_scheduler import Scheduler
 from firmq.shared.alerts.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor.findings import Finding, Level
-from firmq.shared.doctor.rq_programs import check_rq_programs
+from firmq.shared.features.rq.programs import check_rq_programs
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.workers import WorkerInfo, Workers
@@ -44,7 +44,7 @@ def theirs(redis: Redis, name: str, *queues: str) -> Any:
 
 
 def found(redis: Redis) -> list[tuple[str, Level, str]]:
-    findings: list[Finding] = check_rq_programs(redis, Observer(Scripts(redis), Settings()).glance())
+    findings: list[Finding] = check_rq_programs(redis, Settings(), Observer(Scripts(redis), Settings()).glance())
     assert all(each.advice for each in findings if each.level is not Level.OK)
     return [(each.check, each.level, each.seen) for each in findings]
 

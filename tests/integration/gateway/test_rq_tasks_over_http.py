@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from firmq.shared.config.settings import Settings
+from firmq.shared.features.rq.settings import RqSettings
 from firmq.shared.stores.task_types import TaskType
 from firmq.worker.handlers.registry import load
 from tests.integration.gateway.conftest import TYPES, MakeGateway
@@ -16,7 +17,7 @@ from tests.support.keys import keys
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("RQ_TASK_QUEUES", "default,mail")
     patch.setenv("RQ_ALLOW", "shop.jobs.*,shop.send,*")
-    OFFERED: TaskType = load(["firmq.worker.rq_jobs.rq_task"]).handlers["rq"].published(Settings())
+    OFFERED: TaskType = load(["firmq.worker.features.rq.rq_task"]).handlers["rq"].published(Settings())
 SEND = {"func": "shop.jobs.send", "args": [7], "kwargs": {"copies": 2}}
 
 
@@ -91,9 +92,9 @@ def test_without_a_worker_that_offers_the_type_the_answer_names_the_settings(mak
     ],
 )
 def test_only_named_modules_and_queues_are_offered(settings: dict[str, Any], calls: object) -> None:
-    assert Settings(**settings).rq_calls == calls
+    assert RqSettings.of(Settings.model_validate(settings)).rq_calls == calls
 
 
 def test_queues_without_functions_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="RQ_TASK_QUEUES needs RQ_ALLOW with a first name without wildcards"):
-        Settings(rq_task_queues=("a",), rq_allow=("*.*",))
+        Settings.model_validate({"rq_task_queues": ("a",), "rq_allow": ("*.*",)})

@@ -8,6 +8,7 @@ import pytest
 
 from firmq.dashboard.app import create_app as create_dashboard
 from firmq.dashboard.auth.users import Users
+from firmq.shared.alerts.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor.findings import Level
 from firmq.shared.features.history.lag import check_history
@@ -31,15 +32,16 @@ def test_a_lag_of_minutes_is_no_trouble_and_an_error_is(lag: timedelta, error: s
 
 def test_the_doctor_says_how_far_the_history_is(store: Store) -> None:
     settings = Settings.model_validate({"history_url": "sqlite:///history.db"})
-    assert check_history(store.redis, Settings()) == []
-    [without] = check_history(store.redis, settings)
+    now = Observer(store.scripts, settings).glance()
+    assert check_history(store.redis, Settings(), now) == []
+    [without] = check_history(store.redis, settings, now)
     assert (without.level, "no housekeeper stores history" in without.seen) == (Level.WARNING, True)
     waiting = Unarchived(store.scripts)
     waiting.take(1)
-    [fine] = check_history(store.redis, settings)
+    [fine] = check_history(store.redis, settings, now)
     assert (fine.level, "0 ended tasks wait" in fine.seen) == (Level.OK, True)
     waiting.take(1, error="it is away")
-    [late] = check_history(store.redis, settings)
+    [late] = check_history(store.redis, settings, now)
     assert (late.level, "it is away" in late.seen) == (Level.WARNING, True)
 
 

@@ -8,4 +8,4 @@ from tests.support import one_slot
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("KEY_PREFIX", one_slot.PREFIX)
-    import firmq.worker.rq_jobs.handler  # noqa: F401
+    import firmq.worker.features.rq.handler  # noqa: F401

@@ -24,13 +24,13 @@ from firmq.shared.domain.task import RQ_JOB_TYPE, TaskState
 from firmq.shared.errors import IllegalTransition
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
+from firmq.worker.features.rq import adopter, handler
+from firmq.worker.features.rq.adopter import Adopter
+from firmq.worker.features.rq.allowed import Allowed
+from firmq.worker.features.rq.arrivals import Arrivals
+from firmq.worker.features.rq.started_jobs import StartedJobs
+from firmq.worker.features.rq.terms import Terms
 from firmq.worker.handlers.context import CurrentTask
-from firmq.worker.rq_jobs import adopter, handler
-from firmq.worker.rq_jobs.adopter import Adopter
-from firmq.worker.rq_jobs.allowed import Allowed
-from firmq.worker.rq_jobs.arrivals import Arrivals
-from firmq.worker.rq_jobs.started_jobs import StartedJobs
-from firmq.worker.rq_jobs.terms import Terms
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys

@@ -23,11 +23,11 @@ from rq.utils import now
 
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.worker.executors.recorder import Recorder
+from firmq.worker.features.rq import handler
+from firmq.worker.features.rq.adopter import Adopter
+from firmq.worker.features.rq.allowed import Allowed
+from firmq.worker.features.rq.started_jobs import StartedJobs
 from firmq.worker.handlers.context import CurrentTask, current
-from firmq.worker.rq_jobs import handler
-from firmq.worker.rq_jobs.adopter import Adopter
-from firmq.worker.rq_jobs.allowed import Allowed
-from firmq.worker.rq_jobs.started_jobs import StartedJobs
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys

@@ -21,7 +21,7 @@ from firmq.shared.config.redis_address import completed
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
-from firmq.worker.rq_jobs.adopter import LIMITS_AT_ONCE, Adopter
+from firmq.worker.features.rq.adopter import LIMITS_AT_ONCE, Adopter
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, running_system, wait_until
 from tests.support.keys import keys

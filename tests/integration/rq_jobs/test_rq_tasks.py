@@ -167,7 +167,7 @@ class Lost:
 def test_a_lost_answer_is_no_failed_attempt_and_the_job_is_enqueued_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from firmq.worker.rq_jobs import rq_task  # here: it reads the environment when it is imported
+    from firmq.worker.features.rq import rq_task  # here: it reads the environment when it is imported
 
     stored: list[Any] = []
     replay = SimpleNamespace(
@@ -231,11 +231,9 @@ def test_a_job_that_was_removed_with_rq_ends_the_task(system: System) -> None:
 def test_a_worker_of_several_partitions_does_not_offer_the_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = Settings(
-        redis_partitions=("redis://localhost:1", "redis://localhost:2"),
-        rq_task_queues=("imports",),
-        rq_allow=("shop.*",),
-    )
+    partitions = ("redis://localhost:1", "redis://localhost:2")
+    about = {"redis_partitions": partitions, "rq_task_queues": ("imports",), "rq_allow": ("shop.*",)}
+    settings = Settings.model_validate(about)
     monkeypatch.setattr(worker_main, "load_or_exit", lambda: settings)
     with pytest.raises(SystemExit):
         worker_main.main()

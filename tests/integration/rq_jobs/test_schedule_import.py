@@ -21,7 +21,7 @@ from firmq.shared.redis.client import text
 from firmq.shared.redis.schema_version import FORMAT
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskType, TaskTypes
-from firmq.worker.rq_jobs.schedule_import import main
+from firmq.worker.features.rq.schedule_import import main
 from tests.support import rq_functions as shop
 from tests.support.keys import keys
 from tests.support.store import Store

@@ -18,7 +18,7 @@ from rq_scheduler import Scheduler
 from firmq.shared.domain.lock import FencingToken
 from firmq.shared.errors import LockLost
 from firmq.shared.redis.client import text
-from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
+from firmq.worker.features.rq.scheduler_entries import SchedulerEntries
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys

@@ -19,9 +19,9 @@ from rq.registry import ScheduledJobRegistry
 
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
-from firmq.worker.rq_jobs import way_back
-from firmq.worker.rq_jobs.adopter import Adopter
-from firmq.worker.rq_jobs.way_back import WayBack
+from firmq.worker.features.rq import way_back
+from firmq.worker.features.rq.adopter import Adopter
+from firmq.worker.features.rq.way_back import WayBack
 from tests.labs.rq_jobs.laboratory import kill_all
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until

@@ -33,8 +33,8 @@ from rq.suspension import suspend
 from firmq.rq import Worker as OurWorker
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
-from firmq.worker.rq_jobs.terms import VARIABLE, Terms
-from firmq.worker.rq_jobs.worker_class import address_of
+from firmq.worker.features.rq.terms import VARIABLE, Terms
+from firmq.worker.features.rq.worker_class import address_of
 from tests.support import rq_functions as shop
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
@@ -412,7 +412,7 @@ def test_a_connection_of_sentinel_is_refused() -> None:
 
 
 def test_terms_reach_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = Terms(name="w", burst=True, max_jobs=3, scheduler=False, strategy="random")
+    terms = Terms(burst=True, max_jobs=3, scheduler=False, strategy="random")
     monkeypatch.setenv(VARIABLE, terms.as_variable()[VARIABLE])
     assert Terms.of_environment() == terms
     assert Terms.of_environment() == Terms()

@@ -35,7 +35,7 @@ from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
 from firmq.shared.stores.task_types import types_publish
 from firmq.shared.stores.workers import announce
-from firmq.worker.rq_jobs.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
+from firmq.worker.features.rq.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from tests.support.attempt_ends import ENDS
 from tests.support.features import rows
 from tests.support.keys import keys

@@ -722,7 +722,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a job of an RQ program that is not run again after its worker was killed",
         RQ_JOBS,
-        "worker/rq_jobs/handler.py",
+        "worker/features/rq/handler.py",
         "JobStatus.STOPPED, JobStatus.SCHEDULED)",
         "JobStatus.STOPPED, JobStatus.SCHEDULED, JobStatus.STARTED)",
         _tests("integration/rq_jobs/test_plain_jobs", "test_a_started_job_whose_worker_was_killed_runs_again"),
@@ -730,7 +730,7 @@ MUTATIONS: Sequence[Mutation] = (
     Mutation(
         "a job of an RQ program that waits forever for one that ended",
         RQ_JOBS,
-        "shared/redis/lua/rq/_job_end.lua",
+        "shared/redis/lua/work/_job_end.lua",
         "  if redis.call('EXISTS', keys.rq_job(id .. ':dependents')) == 1 then return true end\n",
         "",
         _tests("integration/rq_jobs/test_plain_jobs", "test_jobs_that_come_to_depend_on_a_running_one_are_enqueued"),
@@ -821,8 +821,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a time limit that comes late beside others",
         LEFTOVERS,
         "worker/executors/concurrent.py",
-        "self.loop.call_later(assignment.limit, ",
-        "self.loop.call_later(assignment.limit + 5, ",
+        "self.loop.call_later(running.attempt.assignment.limit, ",
+        "self.loop.call_later(running.attempt.assignment.limit + 5, ",
         _TOGETHER,
         ("time limits hold",),
     ),

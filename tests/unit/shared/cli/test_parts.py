@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from firmq.__main__ import main
-from firmq.shared.cli.parts import COMMANDS, Command
+from firmq.shared.cli.command import Command
+from firmq.shared.cli.parts import COMMANDS
 
 
 def test_a_part_that_is_not_installed_says_what_to_install(
@@ -37,8 +39,8 @@ def test_each_command_has_a_module_and_an_extra() -> None:
 @pytest.mark.parametrize("part", ["worker", "dev"])
 def test_modules_may_be_given_as_arguments(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASK_MODULES", "other")
-    monkeypatch.setitem(COMMANDS, part, Command("builtins", part, "", function="id"))
-    monkeypatch.setattr("firmq.shared.cli.parts._arguments", lambda wanted: [wanted])
+    changed = replace(COMMANDS[part], module="builtins", function="id", arguments=lambda wanted: [wanted])
+    monkeypatch.setitem(COMMANDS, part, changed)
     main([part, "shop.tasks", "shop.mail"])
     assert os.environ["TASK_MODULES"] == "shop.tasks,shop.mail"
 
@@ -46,7 +48,7 @@ def test_modules_may_be_given_as_arguments(part: str, monkeypatch: pytest.Monkey
 def test_the_concurrency_of_a_worker_counts_plain_and_async_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORKER_EXECUTORS", "EXECUTOR_SLOTS", "WORKER_QUEUES"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setitem(COMMANDS, "worker", Command("builtins", "worker", "", function="bool"))
+    monkeypatch.setitem(COMMANDS, "worker", replace(COMMANDS["worker"], module="builtins", function="bool"))
     main(["worker", "--concurrency", "10", "--queues", "critical=6,low=1"])
     assert os.environ["WORKER_EXECUTORS"] == os.environ["EXECUTOR_SLOTS"] == "10"
     assert os.environ["WORKER_QUEUES"] == "critical=6,low=1"
@@ -55,7 +57,7 @@ def test_the_concurrency_of_a_worker_counts_plain_and_async_tasks(monkeypatch: p
 def test_options_of_the_client_may_stand_before_the_doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "doctor", Command("builtins", "worker", "examine", function="print"))
+    monkeypatch.setitem(COMMANDS, "doctor", replace(COMMANDS["doctor"], module="builtins", function="print"))
     for arguments in (["doctor", "--json"], ["--json", "doctor"], ["--url", "not an address", "doctor"]):
         main(arguments)
     assert capsys.readouterr().out == "['--json']\n['--json']\n[]\n"

@@ -6,6 +6,7 @@ import pytest
 
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.errors import SettingsError
+from firmq.worker.features.rq.feature import rq_key_prefix
 
 
 def addresses(settings: Settings) -> dict[int, str]:
@@ -63,7 +64,7 @@ def test_a_cluster_has_a_prefix_in_one_slot_for_each() -> None:
     ],
 )
 def test_the_keys_of_rq_have_the_prefix_of_the_first_partition(environment: dict[str, str], prefix: str) -> None:
-    assert load(environment).rq_key_prefix == prefix
+    assert rq_key_prefix(load(environment)) == prefix
 
 
 @pytest.mark.parametrize(

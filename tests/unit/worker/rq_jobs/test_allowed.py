@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from firmq.worker.rq_jobs.allowed import Allowed, JobRefused, _Unpickler
+from firmq.worker.features.rq.allowed import Allowed, JobRefused, _Unpickler
 from tests.support import rq_functions as shop
 
 SHOP = "tests.support.rq_functions"

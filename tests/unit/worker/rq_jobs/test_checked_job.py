@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 from rq.job import Job, JobStatus
 
-from firmq.worker.rq_jobs.allowed import Allowed, JobRefused
-from firmq.worker.rq_jobs.checked_job import CheckedJob, LazyJob, Outcome, checked_job
+from firmq.worker.features.rq.allowed import Allowed, JobRefused
+from firmq.worker.features.rq.checked_job import CheckedJob, LazyJob, Outcome, checked_job
 
 CALL: tuple[Any, ...] = ("operator.add", None, (1, 2), {})
 RECORD = {b"data": zlib.compress(pickle.dumps(CALL)), b"status": b"queued", b"origin": b"imports"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from firmq.worker.rq_jobs.allowed import Allowed
-from firmq.worker.rq_jobs.checked_job import CheckedJob
+from firmq.worker.features.rq.allowed import Allowed
+from firmq.worker.features.rq.checked_job import CheckedJob
 from tests.support import rq_functions as shop
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 from redis.exceptions import ConnectionError
 
-from firmq.worker.rq_jobs import started_jobs
-from firmq.worker.rq_jobs.started_jobs import UNCERTAIN, StartedJobs
+from firmq.worker.features.rq import started_jobs
+from firmq.worker.features.rq.started_jobs import UNCERTAIN, StartedJobs
 from tests.support.harness import wait_until
 
 

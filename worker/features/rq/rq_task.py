@@ -28,14 +28,15 @@ from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.json_schema import MESSAGE
 from firmq.shared.domain.task import RQ_TYPE
 from firmq.shared.failpoints import failpoint
+from firmq.shared.features.rq.settings import RqSettings
 from firmq.shared.redis.client import connect, text
 from firmq.worker.durable.replay import Replay
 from firmq.worker.durable.steps import replay_of_current_task
 from firmq.worker.executors.outcomes import ResultNotSerializable, ResultTooLarge
+from firmq.worker.features.rq.allowed import Allowed, JobRefused
 from firmq.worker.handlers.context import current_task
 from firmq.worker.handlers.registry import task
 from firmq.worker.handlers.signals import GiveUp, TaskSuspended
-from firmq.worker.rq_jobs.allowed import Allowed, JobRefused
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,8 @@ AFTER_AN_ERROR = 5.0
 RESULT_TTL = 24 * 3600
 """Seconds for which RQ keeps a result: longer than an outage of the workers that read it."""
 _SETTINGS = load()
-_QUEUES, _ALLOW = _SETTINGS.rq_calls or (("",), ())
+_OWN = RqSettings.of(_SETTINGS)
+_QUEUES, _ALLOW = _OWN.rq_calls or (("",), ())
 _OTHER_QUEUE = f"is not one of RQ_TASK_QUEUES ({', '.join(_QUEUES)}): use one of these, or add it there"
 _OTHER_OPTION = (
     "is not an option in the data of the type rq: use fields of the task, such as timeout, max_retries, retry, delay, "
@@ -142,7 +144,7 @@ def _enqueue(data: RqCall, job: str, timeout: int) -> None:
             Allowed(_ALLOW, pickles=False).find(data.func)
     except JobRefused as error:
         raise GiveUp(f"{error}: install it here too, or write its full name into RQ_ALLOW") from error
-    is_json = data.queue in _SETTINGS.rq_queues and not _SETTINGS.rq_pickle
+    is_json = data.queue in _OWN.rq_queues and not _OWN.rq_pickle
     queue = Queue(data.queue, _connection(), serializer=JSONSerializer if is_json else DefaultSerializer)
     options: dict[str, Any] = {"ttl": data.ttl, "result_ttl": RESULT_TTL, "at_front": data.at_front}
     with suppress(DuplicateJobError):

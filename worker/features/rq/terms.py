@@ -13,7 +13,6 @@ VARIABLE = "FIRMQ_RQ_TERMS"
 class Terms:
     """The terms of one worker. The defaults are those of `firmq worker`."""
 
-    name: str = ""
     burst: bool = False
     """Whether it ends when the queues are empty."""
     max_jobs: int | None = None

@@ -25,8 +25,9 @@ from firmq.shared.redis.client import connect, text, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.queue_register import QueueRegister
 from firmq.shared.stores.workers import Workers
-from firmq.worker.rq_jobs.adopter import Adopter
-from firmq.worker.rq_jobs.key_prefix import name_rq_keys
+from firmq.worker.features.rq.adopter import Adopter
+from firmq.worker.features.rq.feature import rq_key_prefix
+from firmq.worker.features.rq.key_prefix import name_rq_keys
 
 WAIT = 30.0
 """Seconds to wait for workers to stop, and for the leases of killed ones to end."""
@@ -143,7 +144,7 @@ class WayBack:
 def main(arguments: Sequence[str] = ()) -> int:
     """Gives all jobs back, says what became of them, and returns 1 when something remains."""
     settings = load_or_exit()
-    name_rq_keys(settings.rq_key_prefix)
+    name_rq_keys(rq_key_prefix(settings))
     with connect(settings.partitions[0].store_url, name="rq-return") as redis:
         way = WayBack(Scripts(redis))
         try:

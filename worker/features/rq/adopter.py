@@ -20,8 +20,8 @@ from firmq.shared.domain.task import RQ_JOB_TYPE, new_task_id
 from firmq.shared.errors import FirmqError
 from firmq.shared.redis.client import text
 from firmq.shared.redis.scripts import Scripts
-from firmq.worker.rq_jobs.arrivals import Arrivals
-from firmq.worker.rq_jobs.terms import Terms
+from firmq.worker.features.rq.arrivals import Arrivals
+from firmq.worker.features.rq.terms import Terms
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from rq.job import Job, Retry
 from rq.timeouts import JobTimeoutException
 from rq.utils import parse_timeout
 
+from firmq.worker.features.rq.allowed import Allowed, Checked
+from firmq.worker.features.rq.checked_job import Call, CheckedJob, LazyJob, Outcome, read_job
+from firmq.worker.features.rq.claimed_job import ClaimedJob
+from firmq.worker.features.rq.runner import JobRunner, NotRecorded
+from firmq.worker.features.rq.started_jobs import UNCERTAIN, StartedJobs
 from firmq.worker.handlers.context import CurrentTask
 from firmq.worker.handlers.signals import TaskCancelled
-from firmq.worker.rq_jobs.allowed import Allowed, Checked
-from firmq.worker.rq_jobs.checked_job import Call, CheckedJob, LazyJob, Outcome, read_job
-from firmq.worker.rq_jobs.claimed_job import ClaimedJob
-from firmq.worker.rq_jobs.runner import JobRunner, NotRecorded
-from firmq.worker.rq_jobs.started_jobs import UNCERTAIN, StartedJobs
 
 MOST_CARRIED = 65536
 """Bytes of a return value that a report carries; RQ's code writes larger ones."""

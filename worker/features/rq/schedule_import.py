@@ -16,7 +16,7 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.submission.type_cache import TypeCache
-from firmq.worker.rq_jobs.allowed import Allowed, inflated
+from firmq.worker.features.rq.allowed import Allowed, inflated
 
 ZONE_HINT = "set TZ to the zone of its program, such as Europe/Berlin"
 

@@ -13,16 +13,17 @@ from rq.job import Job, JobStatus
 
 from firmq.shared.config.settings import load
 from firmq.shared.domain.task import RQ_JOB_TYPE
+from firmq.shared.features.rq.settings import RqSettings
 from firmq.shared.redis.client import connect
+from firmq.worker.features.rq.allowed import Allowed
+from firmq.worker.features.rq.checked_job import checked_job, read_job
+from firmq.worker.features.rq.claimed_job import ClaimedJob
+from firmq.worker.features.rq.plain_run import PlainRun
+from firmq.worker.features.rq.runner import JobRunner, NotRecorded, call_back
+from firmq.worker.features.rq.started_jobs import StartedJobs
 from firmq.worker.handlers.context import current_task
 from firmq.worker.handlers.hooks import ExecutorContext, executor_started
 from firmq.worker.handlers.registry import task
-from firmq.worker.rq_jobs.allowed import Allowed
-from firmq.worker.rq_jobs.checked_job import checked_job, read_job
-from firmq.worker.rq_jobs.claimed_job import ClaimedJob
-from firmq.worker.rq_jobs.plain_run import PlainRun
-from firmq.worker.rq_jobs.runner import JobRunner, NotRecorded, call_back
-from firmq.worker.rq_jobs.started_jobs import StartedJobs
 
 _NOT_AGAIN = frozenset(
     each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)
@@ -113,8 +114,9 @@ def watch_started_jobs(executor: ExecutorContext) -> None:
 def _parts() -> Parts:
     settings = load()
     connection = connect(settings.partitions[0].store_url, timeout=5, name="rq-job")
-    allowed = Allowed(settings.rq_allow, pickles=settings.rq_pickle)
-    return Parts(connection, allowed, StartedJobs(), settings.rq_result_ttl)
+    own = RqSettings.of(settings)
+    allowed = Allowed(own.rq_allow, pickles=own.rq_pickle)
+    return Parts(connection, allowed, StartedJobs(), own.rq_result_ttl)
 
 
 _FINISHED = "the job is finished"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from firmq.shared.stores.locks import HeldLock
+from firmq.worker.features.rq.scheduler_entries import SchedulerEntries
 from firmq.worker.housekeeping.registry import RunResult
-from firmq.worker.rq_jobs.scheduler_entries import SchedulerEntries
 
 
 class RqScheduler:

@@ -17,8 +17,8 @@ from rq.job import Job, JobStatus
 from rq.registry import FailedJobRegistry
 
 from firmq.shared.redis.client import text
+from firmq.worker.features.rq.checked_job import CheckedJob
 from firmq.worker.handlers.signals import TaskCancelled
-from firmq.worker.rq_jobs.checked_job import CheckedJob
 
 
 class NotRecorded(Exception):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from redis import Redis
 from rq.job import Job
 
+from firmq.worker.features.rq.allowed import Allowed, Checked
 from firmq.worker.handlers.signals import TaskCancelled
-from firmq.worker.rq_jobs.allowed import Allowed, Checked
 
 
 class Outcome(NamedTuple):

@@ -50,7 +50,18 @@ class RqSettings(Group):
         allow = tuple(each for each in self.rq_allow if not set("*?[") & set(each.partition(".")[0]))
         return (self.rq_task_queues, allow) if self.rq_task_queues and allow else None
 
-    @property
-    def adopted_queues(self) -> dict[str, str]:
+    def check(self) -> None:
+        """Raises ValueError where RQ_ALLOW lets none of the jobs run."""
+        if self.rq_queues and not self.rq_allow:
+            raise ValueError("RQ_QUEUES needs RQ_ALLOW: name the functions that jobs may call, such as shop.tasks.*")
+        if self.rq_task_queues and not self.rq_calls:
+            raise ValueError("RQ_TASK_QUEUES needs RQ_ALLOW with a first name without wildcards, such as shop.tasks.*")
+
+    def modules(self) -> tuple[str, ...]:
+        """Returns the handlers of jobs, and of tasks that are jobs."""
+        jobs = ("firmq.worker.features.rq.handler",) if self.rq_queues else ()
+        return (*jobs, "firmq.worker.features.rq.rq_task") if self.rq_calls else jobs
+
+    def queues_beside(self) -> dict[str, str]:
         """Returns the queues of RQ_QUEUES, each with the queue of the tasks that are made of its jobs."""
         return {name: adopted_queue(name) for name in self.rq_queues}

@@ -21,7 +21,7 @@ from rq_scheduler.utils import get_next_scheduled_time, to_unix
 from firmq.shared.domain.lock import NO_LOCK, FencingToken
 from firmq.shared.redis.client import text, translated
 from firmq.shared.redis.scripts import Scripts
-from firmq.worker.rq_jobs.allowed import Allowed, JobRefused
+from firmq.worker.features.rq.allowed import Allowed, JobRefused
 
 log = logging.getLogger(__name__)
 # Each look at a cron string would print that a newer crontab counts in UTC.

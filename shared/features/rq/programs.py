@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from firmq.shared.alerts.observation import Observation
+    from firmq.shared.config.settings import Settings
     from firmq.shared.stores.workers import WorkerInfo
 
 MOST = 200
 """Workers of RQ, and entries of rq-scheduler, that are looked at."""
 
 
-def check_rq_programs(redis: Redis, now: Observation) -> list[Finding]:
+def check_rq_programs(redis: Redis, settings: Settings, now: Observation) -> list[Finding]:
     """Returns the findings about RQ; none where neither this system nor RQ runs jobs of RQ programs."""
     adopting = [each for each in now.workers if each.rq_queues]
     adopted = {queue for each in adopting for queue in each.rq_queues or ()}

@@ -34,7 +34,9 @@ from firmq.shared.errors import FirmqError
 from firmq.shared.parent_death import dies_with_us
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
-from firmq.worker.rq_jobs.terms import Terms
+from firmq.worker.feature import NAME
+from firmq.worker.features.rq.feature import rq_key_prefix
+from firmq.worker.features.rq.terms import Terms
 
 _UNBOUNDED = str(10 * 365 * 24 * 3600)
 """Seconds: a warm shutdown waits for the running job, however long that takes."""
@@ -91,7 +93,6 @@ class Worker(rq.Worker):
         """Runs jobs until a signal or an option ends it; returns whether it took any."""
         read, write = os.pipe()
         terms = Terms(
-            name=self.name,
             burst=burst,
             max_jobs=max_jobs,
             max_idle_time=max_idle_time,
@@ -103,7 +104,7 @@ class Worker(rq.Worker):
         before = {number: signal.signal(number, self._on_stop) for number in (signal.SIGINT, signal.SIGTERM)}
         self.subscribe()  # type: ignore[no-untyped-call]
         try:
-            self._child = self._start("worker", {**terms.as_variable(), "LOG_LEVEL": level}, write)
+            self._child = self._start("worker", {**terms.as_variable(), NAME: self.name, "LOG_LEVEL": level}, write)
             os.close(write)
             if self._asked_at:  # before there was a process to tell
                 self._child.send_signal(signal.SIGTERM)
@@ -129,7 +130,7 @@ class Worker(rq.Worker):
         job, execution = (str(payload.get(name) or "") for name in ("job_id", "execution_id"))
         if (command == "stop-job" and not job) or (command == "stop-execution" and not execution):
             return  # as RQ has it; the script would stop all jobs
-        address = completed(self._address, key_prefix=load().rq_key_prefix)
+        address = completed(self._address, key_prefix=rq_key_prefix(load()))
         try:
             with connect(address, name="rq-command") as redis:
                 stopped = Scripts(redis).call("rq_stop", self.name, job, execution, _STOPS[command])

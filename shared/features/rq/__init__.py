@@ -1,0 +1,1 @@
+"""Jobs of RQ programs: what all parts know of them."""
