@@ -107,9 +107,9 @@ class Measure:
 
 
 MEASURES = (
-    Measure("product lines, Python and Lua, nothing generated", product, 68_440, 60_000),
-    Measure("of these outside of features/", core, 61_960, 36_000),
-    Measure("files that mention partitions, beside their own", mention_partitions, 76, 15),
+    Measure("product lines, Python and Lua, nothing generated", product, 68_560, 60_000),
+    Measure("of these outside of features/", core, 61_970, 36_000),
+    Measure("files that mention partitions, beside their own", mention_partitions, 77, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),

@@ -23,7 +23,7 @@ from firmq.shared.domain.schedule import Missed, Overlap, Schedule, following, t
 from firmq.shared.domain.task import new_task_id
 from firmq.shared.errors import ScheduleChanged
 from firmq.shared.observability.tracing import current_traceparent
-from firmq.shared.stores.queues import TOO_MANY_QUEUES
+from firmq.shared.stores.queues import TOO_MANY_QUEUES, SubmitOutcome
 from firmq.shared.stores.schedules import StoredSchedule
 from firmq.shared.submission.bodies import read_body
 from firmq.shared.submission.refusals import Refusal
@@ -185,9 +185,10 @@ def run(name: str) -> Response:
     editing.demand_own(schedule.type)
     task = task_now(schedule, new_task_id(context.stores.task_factory.mark))
     [stored] = context.stores.queues.submit([task.with_trace(current_traceparent())], stays=True)
+    if stored.outcome is SubmitOutcome.TOO_MANY_QUEUES:
+        abort(400, TOO_MANY_QUEUES.format(queue=task.queue))
     if stored.state is None:
-        full = f"the queue {task.queue} is full: try again later"
-        abort(400, TOO_MANY_QUEUES.format(queue=task.queue) if stored.too_many_queues else full)
+        abort(400, f"the queue {task.queue} is full: try again later")
     to = url_for("task.task", task_id=task.id)
     return changed("ran schedule now", name, task.id, to=to, message="This task was created from the schedule.")
 

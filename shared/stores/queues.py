@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain import task_data
@@ -52,44 +53,51 @@ CHUNK = 250
 """Tasks that a submit script stores at once: 2 to 4 ms of Redis, so that other clients wait no longer."""
 
 
+class SubmitOutcome(StrEnum):
+    """What became of a submitted task, as `submit.lua` says."""
+
+    STORED = "stored"
+    """It is stored: by this call, or by the same call before."""
+    KNOWN = "known"
+    """It was stored before, at its place in the batch or by its row of the outbox."""
+    EXISTING = "existing"
+    """Another task holds its unique key, and was asked for."""
+    CONFLICT = "conflict"
+    """Another task holds its unique key."""
+    FULL = "full"
+    """Its queue is full."""
+    TOO_MANY_QUEUES = "many"
+    """Its queue would be one too many."""
+    MISSING_PARENT = "missing"
+    BATCH_CLOSED = "closed"
+    """Its batch takes no more tasks."""
+    DIFFERS = "differs"
+    """The task at its place in the batch has other data."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """Outcome of submitting one task: its state, or None when it was not taken.
+    """Outcome of submitting one task.
 
-    When another task holds its unique key, `id` and `state` are that task's (None when its record is removed); it was
-    either requested (`existing`, with its `queue`) or is a refusal (`conflict`). Otherwise it was not taken because a
-    parent does not exist, its batch takes no more, the task at its place in the batch `differs`, its queue would be one
-    too many, or its queue was full.
-    `known` means that it was stored before, at its place in the batch; `removed` that its record has been removed
-    since.
+    `id` and `state` are those of the task, or of the other one that holds its unique key, which has a `queue` when it
+    was asked for. The state is None for a task that is not stored, or whose record is removed.
     """
 
     id: str
-    state: TaskState | None
+    outcome: SubmitOutcome = SubmitOutcome.STORED
+    state: TaskState | None = None
     queue: str = ""
-    existing: bool = False
-    conflict: bool = False
-    missing_parent: str | None = None
-    batch_closed: bool = False
-    too_many_queues: bool = False
-    differs: bool = False
-    known: bool = False
-    removed: bool = False
-
-    @property
-    def full(self) -> bool:
-        """Returns whether its queue was full."""
-        return self.state is None and not self._explained
+    missing_parent: str = ""
 
     @property
     def stored(self) -> bool:
         """Returns whether it is a new task that was stored."""
-        return self.state is not None and not self._explained
+        return self.outcome is SubmitOutcome.STORED
 
     @property
-    def _explained(self) -> bool:
-        other = self.existing or self.conflict or self.missing_parent is not None
-        return other or self.batch_closed or self.too_many_queues or self.differs or self.known
+    def existing(self) -> bool:
+        """Returns whether it is another task that was asked for."""
+        return self.outcome is SubmitOutcome.EXISTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,38 +361,22 @@ def submission(task: NewTask, bounds: str) -> Steps[Submitted]:
 def read_submitted(task_id: str, answer: bytes | Sequence[bytes]) -> Submitted:
     """Returns the outcome of a task from the answer of `submit.lua`."""
     if isinstance(answer, bytes):
-        plain = STATES.get(answer)
-        return Submitted(id=task_id, state=plain) if plain else _stored_elsewhere(task_id, text(answer))
-    what, holder, state, *queue = answer
-    return Submitted(
-        id=text(holder),
-        state=STATES.get(state),
-        queue=text(queue[0]) if queue else "",
-        existing=what == b"existing",
-        conflict=what == b"conflict",
-    )
+        return Submitted(id=task_id, state=STATES[answer])
+    outcome, *about = SubmitOutcome(text(answer[0])), *answer[1:]
+    match outcome:
+        case SubmitOutcome.EXISTING | SubmitOutcome.CONFLICT:
+            holder, state, *queue = about
+            known = STATES.get(state)
+            return Submitted(id=text(holder), outcome=outcome, state=known, queue=text(queue[0]) if queue else "")
+        case SubmitOutcome.KNOWN:
+            return Submitted(id=task_id, outcome=outcome, state=STATES.get(about[0]))
+        case SubmitOutcome.MISSING_PARENT:
+            return Submitted(id=task_id, outcome=outcome, missing_parent=text(about[0]))
+    return Submitted(id=task_id, outcome=outcome)
 
 
 STATES: Mapping[object, TaskState] = {state.encode(): state for state in TaskState}
 """States by the answers of `submit.lua`."""
-
-
-def _stored_elsewhere(task_id: str, answer: str) -> Submitted:
-    word, _, parent = answer.partition(" ")
-    match word:
-        case "full":
-            return Submitted(id=task_id, state=None)
-        case "many":
-            return Submitted(id=task_id, state=None, too_many_queues=True)
-        case "missing":
-            return Submitted(id=task_id, state=None, missing_parent=parent)
-        case "closed":
-            return Submitted(id=task_id, state=None, batch_closed=True)
-        case "differs":
-            return Submitted(id=task_id, state=None, differs=True)
-        case "=removed":
-            return Submitted(id=task_id, state=None, known=True, removed=True)
-    return Submitted(id=task_id, state=TaskState(word.removeprefix("=")), known=word.startswith("="))
 
 
 def chunks(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:

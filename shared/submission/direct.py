@@ -202,7 +202,7 @@ class Submission:
                 "submit_one",
                 (self.queues.bounds, draft.task_id, queue, task_type, call, *_NO_TERMS, self.extra),
             )
-            if state := STATES.get(reply):
+            if isinstance(reply, bytes) and (state := STATES.get(reply)):
                 return Accepted(
                     task_id=draft.task_id,
                     status=state,

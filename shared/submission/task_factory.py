@@ -23,7 +23,7 @@ from firmq.shared.domain.task import (
     new_task_id,
 )
 from firmq.shared.stores.payloads import Payloads
-from firmq.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, Submitted
+from firmq.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, SubmitOutcome, Submitted
 from firmq.shared.submission import refusals
 from firmq.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
 from firmq.shared.submission.refusals import Refusal
@@ -175,20 +175,20 @@ def webhook_of(body: WebhookBody) -> Webhook:
 
 def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
     """Returns why a task was not stored; None when it was, or when the existing one was requested."""
-    if stored.full:
-        return queue_full(task.queue)
-    if stored.too_many_queues:
-        return Refusal(refusals.TOO_MANY_QUEUES, TOO_MANY_QUEUES.format(queue=task.queue))
-    if stored.conflict:
-        return not_unique(task, stored)
-    if stored.missing_parent is not None:
-        return no_parent(task, stored.missing_parent)
-    if stored.batch_closed:
-        return Refusal(refusals.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
-    if stored.differs:
-        return Refusal(
-            refusals.NOT_THE_SAME, f"task {task.id} was sent at this index of the batch before, with different data"
-        )
+    match stored.outcome:
+        case SubmitOutcome.FULL:
+            return queue_full(task.queue)
+        case SubmitOutcome.TOO_MANY_QUEUES:
+            return Refusal(refusals.TOO_MANY_QUEUES, TOO_MANY_QUEUES.format(queue=task.queue))
+        case SubmitOutcome.CONFLICT:
+            return not_unique(task, stored)
+        case SubmitOutcome.MISSING_PARENT:
+            return no_parent(task, stored.missing_parent)
+        case SubmitOutcome.BATCH_CLOSED:
+            return Refusal(refusals.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
+        case SubmitOutcome.DIFFERS:
+            told = f"task {task.id} was sent at this index of the batch before, with different data"
+            return Refusal(refusals.NOT_THE_SAME, told)
     return None
 
 

@@ -40,7 +40,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
 from firmq.shared.stores.dead_letters import purge, requeue
 from firmq.shared.stores.limits import Limits
-from firmq.shared.stores.queues import Queues, Submitted, cancel, run_now, submit_arguments
+from firmq.shared.stores.queues import Queues, SubmitOutcome, Submitted, cancel, run_now, submit_arguments
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
 from tests.support.attempt_ends import ENDS
@@ -569,15 +569,14 @@ def _place(task: Task, store: Store) -> str:
 
 
 def _in_words(said: Submitted) -> str:
-    if said.existing or said.conflict:
-        return f"{'existing' if said.existing else 'conflict'} {said.id}"
-    if said.missing_parent is not None:
-        return f"missing {said.missing_parent}"
-    if said.batch_closed:
-        return "closed"
-    if said.too_many_queues:
-        return "many"
-    return "full" if said.state is None else said.state
+    if said.outcome in (SubmitOutcome.STORED, SubmitOutcome.KNOWN):
+        return str(said.state)
+    about = {
+        SubmitOutcome.EXISTING: f" {said.id}",
+        SubmitOutcome.CONFLICT: f" {said.id}",
+        SubmitOutcome.MISSING_PARENT: f" {said.missing_parent}",
+    }
+    return f"{said.outcome}{about.get(said.outcome, '')}"
 
 
 def test_the_scripts_and_the_model_tell_the_same_life(redis_client: Redis) -> None:

@@ -16,7 +16,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import requeue
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queue_register import FRESH, QueueRegister
-from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.queues import Queues, SubmitOutcome
 from firmq.shared.stores.task_types import types_waiting
 from firmq.shared.stores.tasks import Filter
 from tests.support.keys import keys
@@ -72,10 +72,9 @@ def test_a_queue_beyond_the_bound_is_refused_and_nothing_is_stored(store: Store)
     queues = Queues(store.scripts, WEIGHTS, max_queues=2)
     first, second, third, again = queues.submit([new(name) for name in ("a", "b", "c", "a")])
     assert (first.stored, second.stored, again.stored) == (True, True, True)
-    assert third.too_many_queues
-    assert not third.full
+    assert third.outcome is SubmitOutcome.TOO_MANY_QUEUES
     [alone] = queues.submit([new("d")])
-    assert alone.too_many_queues
+    assert alone.outcome is SubmitOutcome.TOO_MANY_QUEUES
     assert registered(store) == {"a", "b"}
     assert store.redis.zcard(keys.TASKS) == 3
 

@@ -9,6 +9,7 @@ import pytest
 from firmq.shared.domain.task import Conflict, NewTask, TaskState, Unique, new_task_id
 from firmq.shared.features.outbox.keys import OutboxKeys
 from firmq.shared.features.outbox.receipts import KEEP, Receipts
+from firmq.shared.stores.queues import SubmitOutcome
 from tests.support.keys import keys
 from tests.support.store import Store
 
@@ -30,7 +31,7 @@ def test_a_row_that_is_sent_twice_is_one_task(store: Store, receipts: Receipts) 
     again = receipts.submit([one, two])
     assert [each.state for each in first] == [TaskState.PENDING] * 2
     assert [each.stored for each in first] == [True, True]
-    assert [(each.known, each.state) for each in again] == [(True, TaskState.PENDING)] * 2
+    assert [(each.outcome, each.state) for each in again] == [(SubmitOutcome.KNOWN, TaskState.PENDING)] * 2
     assert store.redis.zcard(keys.pending("normal")) == 2
 
 
@@ -39,8 +40,7 @@ def test_a_row_is_recognized_after_the_removal_of_its_record(store: Store, recei
     receipts.submit([one])
     store.redis.delete(keys.rq_job(one.id), keys.TASKS, keys.pending("normal"), keys.rq_queue("normal"))
     [again] = receipts.submit([one])
-    assert again.known
-    assert again.removed
+    assert (again.outcome, again.state) == (SubmitOutcome.KNOWN, None)
     assert not store.redis.exists(keys.rq_job(one.id))
 
 
@@ -54,7 +54,7 @@ def test_a_receipt_expires_only_after_its_row_is_settled(store: Store, receipts:
 
 def test_a_refused_row_leaves_no_receipt(store: Store, receipts: Receipts) -> None:
     rows = [task() for _ in range(4)]
-    assert [each.full for each in receipts.submit(rows)] == [False, False, False, True]
+    assert [each.outcome for each in receipts.submit(rows)] == [SubmitOutcome.STORED] * 3 + [SubmitOutcome.FULL]
     assert not store.redis.exists(OutboxKeys.beside(keys).receipt(rows[3].id))
     store.redis.delete(keys.pending("normal"))
     [later] = receipts.submit(rows[3:])
@@ -68,6 +68,6 @@ def test_a_row_with_the_unique_key_of_another_task_has_the_receipt_of_that(store
     stored, existing, conflict = receipts.submit([holder, other, refused])
     assert stored.stored
     assert (existing.existing, existing.id) == (True, holder.id)
-    assert conflict.conflict
-    assert receipts.submit([other])[0].known
+    assert conflict.outcome is SubmitOutcome.CONFLICT
+    assert receipts.submit([other])[0].outcome is SubmitOutcome.KNOWN
     assert store.redis.zcard(keys.TASKS) == 1

@@ -13,7 +13,7 @@ from firmq.shared.domain.task import NewTask, TaskState, new_task_id
 from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.limits import Limits
-from firmq.shared.stores.queues import Queues
+from firmq.shared.stores.queues import Queues, SubmitOutcome
 from firmq.shared.stores.tasks import Filter
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
@@ -75,7 +75,7 @@ def test_it_expires(store: Store, throttled: str) -> None:
 def test_it_counts_against_the_length_of_its_queue(store: Store, throttled: str) -> None:
     full = Queues(store.scripts, WEIGHTS, max_length=1)
     [answer] = full.submit([NewTask(id=new_task_id(), type="fast", data="null", queue="normal")])
-    assert answer.full
+    assert answer.outcome is SubmitOutcome.FULL
 
 
 def test_a_paused_queue_keeps_its_lines(store: Store, limits: Limits, throttled: str) -> None:

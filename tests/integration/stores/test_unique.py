@@ -14,7 +14,7 @@ from firmq.shared.domain.task import Conflict, NewTask, On, OnParentFailure, Par
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import requeue
-from firmq.shared.stores.queues import Queues, Submitted
+from firmq.shared.stores.queues import Queues, SubmitOutcome, Submitted
 from firmq.shared.stores.tasks import Records
 from tests.support.keys import keys
 from tests.support.store import Store
@@ -40,7 +40,7 @@ def held(store: Store) -> int:
 def test_until_its_end_no_other_task_of_the_type_holds_the_key(store: Store) -> None:
     first = submit(store, new())
     second = submit(store, new())
-    assert (second.conflict, second.id, second.state) == (True, first.id, TaskState.PENDING)
+    assert (second.outcome, second.id, second.state) == (SubmitOutcome.CONFLICT, first.id, TaskState.PENDING)
     store.claim()
     assert submit(store, new()).state is TaskState.RUNNING
     store.report(first.id, "completed")
@@ -56,7 +56,7 @@ def test_other_types_and_other_keys_are_free(store: Store) -> None:
 
 def test_until_its_start_the_next_may_wait_while_it_runs(store: Store) -> None:
     first = submit(store, new(until="start"))
-    assert submit(store, new(until="start")).conflict
+    assert submit(store, new(until="start")).outcome is SubmitOutcome.CONFLICT
     assert store.claim() == [first.id]
     assert held(store) == 0
     assert submit(store, new(until="start")).stored
@@ -103,7 +103,7 @@ def test_a_lost_lease_keeps_it_and_death_by_crashing_lets_go(store: Store) -> No
     store.claim()
     store.clock.advance(timedelta(seconds=20))
     assert maintenance.reap(store.scripts, 10, 3)[0][4] == "pending"
-    assert submit(store, new()).conflict
+    assert submit(store, new()).outcome is SubmitOutcome.CONFLICT
     [task] = store.claim(token="t2")
     store.extend(task, "t2", "1")
     store.clock.advance(timedelta(seconds=20))
@@ -181,7 +181,7 @@ def test_a_running_task_is_not_replaced(store: Store) -> None:
     first = submit(store, new())
     store.claim()
     second = submit(store, new(on_conflict=Conflict.REPLACE))
-    assert (second.conflict, second.id) == (True, first.id)
+    assert (second.outcome, second.id) == (SubmitOutcome.CONFLICT, first.id)
 
 
 def test_a_replacement_that_has_no_room_replaces_nothing(store: Store) -> None:
@@ -191,7 +191,7 @@ def test_a_replacement_that_has_no_room_replaces_nothing(store: Store) -> None:
     full = Queues(store.scripts, {"high": 4, "normal": 3}, max_length=1)
     for key in ("k", "high"):
         [answer] = full.submit([new(key=key, on_conflict=Conflict.REPLACE)])
-        assert answer.full
+        assert answer.outcome is SubmitOutcome.FULL
     assert store.state(later.id) is TaskState.SCHEDULED
     assert store.state(elsewhere.id) is TaskState.PENDING
 
@@ -201,7 +201,7 @@ def test_a_full_queue_takes_a_replacement_because_it_grows_no_longer_by_it(store
     full = Queues(store.scripts, {"normal": 3}, max_length=1)
     last, plain = new(on_conflict=Conflict.REPLACE), new(key="other")
     answers = full.submit([new(on_conflict=Conflict.REPLACE), last, plain])
-    assert [(each.stored, each.full) for each in answers] == [(True, False), (True, False), (False, True)]
+    assert [each.outcome for each in answers] == [SubmitOutcome.STORED, SubmitOutcome.STORED, SubmitOutcome.FULL]
     assert store.state(first.id) is TaskState.CANCELLED
     assert store.claim(5) == [last.id]
 

@@ -614,7 +614,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a queue that takes any number of tasks",
         BOUNDED,
         "shared/redis/lua/tasks/submit_one.lua",
-        "  return 'full'\n",
+        "  return {'full'}\n",
         "",
         _scripts("test_a_full_queue_takes_no_task_that_comes_alone_either"),
     ),

@@ -5,7 +5,7 @@
 -- ARGV: now, the bounds of queues (see `register_queue`), how long a receipt is kept and how long a settled one, in
 --   milliseconds, the number of ids whose rows are settled, these ids, then for each task what submit.lua takes. Without
 --   ids and tasks it is a sign of life of a relay.
--- Returns per task what submit.lua does; for one with a receipt "=" and its state, or "=removed".
+-- Returns per task what submit.lua does; for one with a receipt {"known", its state ("" when its record is removed)}.
 local keep, keep_settled, settled = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local answer, fresh, arguments = {}, {}, {ARGV[1], ARGV[2]}
 
@@ -17,7 +17,7 @@ for at = 6 + settled, #ARGV, 9 do
   local stored = redis.call('GET', keys.receipt(ARGV[at]))
   if stored then
     local state = state_of(stored)
-    answer[#answer + 1] = '=' .. (state == 'gone' and 'removed' or state)
+    answer[#answer + 1] = {'known', state == 'gone' and '' or state}
   else
     answer[#answer + 1] = ''
     fresh[#fresh + 1] = #answer

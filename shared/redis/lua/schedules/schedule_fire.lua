@@ -27,7 +27,8 @@ if #ARGV > 9 then
     redis.call('HINCRBY', key, 'overlaps', 1)
   else
     local said = submit({ARGV[1], ARGV[10] .. '!', unpack(ARGV, 11)})[1]
-    if said == 'full' or said == 'many' then return said end
+    local refusal = type(said) == 'table' and said[1]
+    if refusal == 'full' or refusal == 'many' then return refusal end
     if busy and overlap == 'cancel' then cancel({ARGV[1], last, 'the next run of schedule ' .. name .. ' began'}) end
     outcome = 'fired'
     redis.call('HSET', key, 'last_task', id, 'last_due', due)

@@ -34,7 +34,7 @@ local function look_at_parents(relations)
   relations.open_parents, relations.scores = 0, {}
   for at, parent in ipairs(relations.parents) do
     local state = state_of(parent[1])
-    if state == 'gone' then return 'missing ' .. parent[1] end
+    if state == 'gone' then return {'missing', parent[1]} end
     local verdict = judge(state, parent[2], relations.on_parent_failure)
     if verdict == 'cancel' then relations.reason = relations.reason or unmet(parent[1], state) end
     relations.scores[at] = verdict == 'wait' and num(now + created) or verdict == 'hold' and '-' .. NOW or '0'
@@ -47,9 +47,9 @@ local function answered(id, relations, data)
   if relations.batch then
     local batch = look_at_batch(relations.batch)
     local t = record(id, 'state', 'data', 'amended')
-    if t and t.state then return (t.data ~= data and not t.amended) and 'differs' or '=' .. t.state end
-    if batch.removed and redis.call('ZSCORE', keys.batch_items(relations.batch), id) then return '=removed' end
-    if not batch.open then return 'closed' end
+    if t and t.state then return (t.data ~= data and not t.amended) and {'differs'} or {'known', t.state} end
+    if batch.removed and redis.call('ZSCORE', keys.batch_items(relations.batch), id) then return {'known', ''} end
+    if not batch.open then return {'closed'} end
   end
   return relations.parents and look_at_parents(relations)
 end

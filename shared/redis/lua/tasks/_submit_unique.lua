@@ -34,7 +34,7 @@ local function store_unique(at, id, queue, terms, relations)
     -- It takes the place of the replaced task.
     room[queue], fits = room[queue] and room[queue] + 1, true
   end
-  if not fits then return 'full' end
+  if not fits then return {'full'} end
   if holder then replace(holder, id, terms, relations) end
   hold_unique(id, terms.unique, terms['until'])
   redis.call('HSET', keys.rq_job(id), 'unique', terms.unique, 'unique_until', terms['until'])

@@ -11,12 +11,12 @@
 --   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
 --   (see `_webhooks.lua`).
--- Returns per task: its state, "full" when its queue is full, or "many" when that would be one too many; for a task stored
---   before its state.
--- Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
--- {"existing", that task's id, its state, its queue}.
--- "missing ID" when a parent does not exist. For a task of a batch also "closed" when the batch takes no more; and for
--- one stored before "=" and its state, "=removed" when its record is removed, "differs" when its data is not the same.
+-- Returns per task its state if it is stored, now or before; else a list that begins with the outcome (`SubmitOutcome`):
+--   {"full"} when its queue is full, {"many"} when that would be one too many, {"missing", id} when a parent does not exist.
+--   Where another task holds the unique key: {"conflict", that task's id, its state ("" if not known)}, or
+--   {"existing", that task's id, its state, its queue}.
+--   For a task of a batch {"closed"} when the batch takes no more; and for one stored before {"known", its state ("" when
+--   its record is removed)}, or {"differs"} when its data is not the same.
 local bounds = ARGV[2]
 local limit, stays = tonumber(string.match(bounds, '^%d+')), string.sub(bounds, -1) == '!'
 local stamp = iso(now)
@@ -121,11 +121,11 @@ local function take(at)
   -- For a task of a batch this was checked before.
   if not known and not (relations and relations.batch) then known = redis.call('HGET', keys.rq_job(id), 'state') end
   if known then return known end
-  if not is_registered(queue) then return 'many' end
+  if not is_registered(queue) then return {'many'} end
   local terms = ARGV[at + 8] ~= '' and cjson.decode(ARGV[at + 8])
   if terms and terms.unique then return store_unique(at, id, queue, terms, relations) end
   if not (stays or is_tied(relations)) then demand_active() end
-  if not has_room(queue) then return 'full' end
+  if not has_room(queue) then return {'full'} end
   return store_at(at, relations, terms)
 end
 

@@ -20,8 +20,7 @@ local stays = is_tied(relations_of(ARGV[13]))
 if not stays and unique and is_draining then stays = unique_holder(unique) end
 if not stays then demand_active() end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
-local existing = type(said) == 'table' and said[1] == 'existing'
-if existing or (type(said) == 'string' and said ~= 'full' and said ~= 'many' and string.sub(said, 1, 8) ~= 'missing ') then
+if type(said) == 'string' or said[1] == 'existing' then
   redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer',
     cjson.encode(said))
   redis.call('PEXPIRE', key, ARGV[4])

@@ -3,7 +3,7 @@
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
 -- call, most of all on an idle server. Limits of other types and tenants of other queues do not matter to it.
 -- ARGV: now, then as for `submit.lua` with one task, up to its extra fields.
--- Returns its state, "full" or "many"; nothing where a limit of its type or tenants apply: then nothing was stored, and
+-- Returns its state, {"full"} or {"many"}; nothing where a limit of its type or tenants apply: then nothing was stored, and
 --   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(string.match(ARGV[2], '^%d+')), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
 if is_draining and string.sub(ARGV[2], -1) ~= '!' and redis.call('EXISTS', keys.rq_job(id)) == 0 then
@@ -15,7 +15,7 @@ local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
 -- would do the same with twice the commands.
 if limit == 0 and ARGV[7] .. ARGV[8] .. tags == '' and
   redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PARKED_CLAIMS, keys.rq_job(id)) == 0 then
-  if not register_queue(queue, ARGV[2]) then return 'many' end
+  if not register_queue(queue, ARGV[2]) then return {'many'} end
   local stamp = iso(now)
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', data, 'origin', queue,
     'description', task_type, 'created_at', stamp, 'enqueued_at', stamp, unpack(extra ~= '' and cjson.decode(extra) or {}))
@@ -36,9 +36,9 @@ local stopped = known and redis.quarantining and (known == 'pending' or known ==
   not redis.call('ZSCORE', index_key(known, queue), id)
 if known and not stopped then return known end
 if limit > 0 and redis.call('ZCARD', keys.pending(queue)) + redis.call('ZCARD', keys.throttled(queue)) >= limit then
-  return 'full'
+  return {'full'}
 end
-if not register_queue(queue, ARGV[2]) then return 'many' end
+if not register_queue(queue, ARGV[2]) then return {'many'} end
 
 local function moment(text)
   if text == '' then return nil end

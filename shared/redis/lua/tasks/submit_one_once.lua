@@ -14,7 +14,7 @@ end
 demand_active()
 local said = submit_one({ARGV[1], unpack(ARGV, 5)})
 if not said then return false end
-if said ~= 'full' and said ~= 'many' then
+if type(said) == 'string' then
   redis.call('HSET', key, 'fingerprint', ARGV[3], 'task', ARGV[6], 'answer', cjson.encode(said))
   redis.call('PEXPIRE', key, ARGV[4])
 end
