@@ -130,7 +130,7 @@ class _Started(Collector):
 
 
 def take_over(folder: str, pid: int) -> None:
-    """Adds the counts of an ended process to those of all ended processes."""
+    """Adds the counts of an ended process to the total of ended processes."""
     with _alone(folder, fcntl.LOCK_EX):
         for kind in ("counter", "histogram"):
             left = Path(folder, f"{kind}_{pid}.db")

@@ -27,7 +27,7 @@ def task(summary: TaskSummary) -> schemas.TaskView:
 def detail(
     found: TaskDetail, policy: RetryPolicy, deliveries: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
 ) -> schemas.TaskDetailView:
-    """Returns a task with all details; `policy` is that of its type, `deliveries` are its webhook deliveries."""
+    """Returns a task with all details; `policy` is its type's, `deliveries` are its webhook deliveries."""
     shown = reading.detail(found, policy, deliveries, warnings)
     shown = replace(shown, data=visible(found.data), result=visible(found.result))
     return schemas.TaskDetailView.model_validate(shown, from_attributes=True)

@@ -17,7 +17,7 @@ FRESH = 1.0
 
 
 class Readiness:
-    """Finds what prevents submissions; queries Redis at most once a second."""
+    """Finds obstacles to submissions; queries Redis at most once a second."""
 
     def __init__(self, scripts: Scripts, type_cache: TypeCache, clock: Callable[[], float] = time.monotonic) -> None:
         self.scripts = scripts

@@ -10,7 +10,7 @@ byte by byte and 200 that send a body so.
     granian x1                1,290       54   none answered in 8 s      headers after 30 s    finishes
     granian x2                2,000       72   –                         –                     finishes
     cheroot x1                1,080       35   –                         –                     –
-    waitress x1               1,200       39   p50 4 ms, p99 13 ms       never                 cuts what runs
+    waitress x1               1,200       39   p50 4 ms, p99 13 ms       never                 cuts requests
     this, x1                    880       54   –                         after 20 s            finishes
     this, x2                  1,500      100   p50 4 ms, p99 12 ms       after 20 s            finishes
 

@@ -83,7 +83,7 @@ class Authenticator:
         personal_scopes: Sequence[str] = (),
         redaction: Redaction | None = None,
     ) -> None:
-        """`circuit_breaker` is that of the Redis of `scripts`.
+        """`circuit_breaker` guards the Redis of `scripts`.
 
         `personal_scopes` are those that personal keys may have; none: there are no such keys. `redaction` hides fields
         from requests with them.
@@ -101,7 +101,7 @@ class Authenticator:
     def authenticate(self, scope: Scope | None) -> None:
         """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope.
 
-        Raises StoreUnavailable for a personal key while Redis is away.
+        Raises StoreUnavailable for a personal key while Redis is unreachable.
         """
         found = request.environ.get(CALLER)
         if isinstance(found, Exception):
@@ -125,7 +125,7 @@ class Authenticator:
             raise Refusal(errors.SCOPE, f"this needs the scope {scope}, but the key of {key.client} has {has}")
 
     def _personal(self, text: str) -> ApiKey | None:
-        """Returns the personal key of a text with those of its scopes that this gateway allows, or None."""
+        """Returns the personal key with this text, with the scopes that this gateway allows, or None."""
         if not self.personal_scopes or not is_personal(text):
             return None
         with self.circuit_breaker.guarding():
@@ -177,7 +177,7 @@ def submitter() -> Submitter:
 
 
 def has_scope(scope: Scope) -> bool:
-    """Returns whether the request may do what needs this scope."""
+    """Returns whether the request has this scope."""
     key: ApiKey | None = g.get("api_key")
     return key is None or key.may(scope)
 

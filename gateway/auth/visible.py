@@ -1,4 +1,4 @@
-"""Hides from callers with a personal key what the dashboard hides from its users: DASHBOARD_REDACT."""
+"""Hides the fields of DASHBOARD_REDACT from callers with a personal key, as the dashboard does from its users."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ class NewEvents(NamedTuple):
 
 
 class Observation(Protocol):
-    """What was seen of a subject."""
+    """The observed state of a subject."""
 
     def after(self, last_event_id: str | None) -> NewEvents:
-        """Returns what is new to a client with this last event."""
+        """Returns the events after a client's last one."""
         ...
 
 
@@ -153,7 +153,7 @@ class Stream:
         self.broadcaster.forget(self)
 
     def publish(self, observation: Observation | None, now: float) -> bool:
-        """Sends what is new of it; None means that the subject was removed. Returns whether more follows at once."""
+        """Sends its new events; None means that the subject was removed. Returns whether more follows at once."""
         if self.sink is None:
             # The headers are not written yet, or never will be because the client has disconnected.
             if now - self.spoke_at > HEARTBEAT:
@@ -192,7 +192,7 @@ class Stream:
 
 
 Look = Callable[[Collection[Watch]], Iterable[tuple[Watch, Observation]]]
-"""Returns what is seen of each subject that exists."""
+"""Returns the state of each subject that exists."""
 
 
 class Broadcaster:
@@ -262,7 +262,7 @@ class Broadcaster:
         return streams
 
     def round(self, streams: Collection[Stream]) -> list[Stream]:
-        """Sends what is new to all streams that are read. Returns those that are sent more at once."""
+        """Sends new events to all streams that are read. Returns the streams that are sent more at once."""
         if self.stopping.is_set():
             for stream in streams:
                 stream.finish()  # the client reconnects to another process

@@ -20,7 +20,7 @@ class OutputObservation:
     page: OutputPage
     ended: bool
     redaction: Redaction | None = None
-    """Hides what a client with a personal key may not see."""
+    """Hides fields that a client with a personal key may not see."""
 
     def after(self, last_event_id: str | None) -> NewEvents:
         """Returns the events of the page, which begins after that one."""

@@ -134,7 +134,7 @@ class Limits:
 
 
 def endpoint(method: str, path: str, across: Across | str, **about: Any) -> Callable[[F], F]:
-    """Declares a method of a routes class as an endpoint; the fields are those of `Endpoint`.
+    """Declares a method of a routes class as an endpoint; see `Endpoint` for the fields.
 
     The default scope is read for a GET and admin for any other method, so a forgotten scope opens nothing.
     """
@@ -169,7 +169,7 @@ def register(app: Flask, routes: object, guards: Guards) -> list[tuple[Endpoint,
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The view function for Flask: an endpoint behind its declared checks."""
+    """The view function for Flask: an endpoint after its declared checks."""
 
     about: Endpoint
     function: Callable[..., Reply]

@@ -109,7 +109,7 @@ def refusal_of(error: Exception) -> Refusal:
     found = refusals.refusal_of(error)
     if found is None:
         log.error("request failed", exc_info=error, extra={"request_id": g.get("request_id")})
-        return Refusal(INTERNAL, f"internal error: the log of the gateway has it under {g.get('request_id')}")
+        return Refusal(INTERNAL, f"internal error: search the gateway's log for {g.get('request_id')}")
     return _with_effect(found) if found.kind is refusals.STORE else found
 
 

@@ -1,42 +1,42 @@
-"""How requests are answered where there are several partitions, and what the router tells an app about one."""
+"""Which partitions answer a request, and the WSGI environ keys that the partition router sets."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
 PART = "firmq.part"
-"""0 or absent, or the place among the partitions that the request is sent to: it is logged and audited by the
+"""0 or absent, or the index among the partitions that the request is sent to: it is logged and audited by the
 first of them only."""
 CALLER = "firmq.caller"
 """The `ApiKey` of a request that the router has let in and counted, or None without one; or why it is refused."""
 POSITIONS = "firmq.positions"
-"""A list that gets the cursor behind each item of the page."""
+"""A list that receives the cursor after each item of the page."""
 
 
 class Across(Enum):
-    """Which of several partitions answer an endpoint; `HANDLERS` of the router has the function of each.
+    """Which of several partitions answer an endpoint; `HANDLERS` of the router maps each to a function.
 
     An endpoint of a feature may name a function of its own in place of these, as "module:function"."""
 
     FIRST = auto()  # the first one: the answer does not depend on the partition
-    ID = auto()  # that of the id in the path
-    SCHEDULE = auto()  # that of the schedule in the path
+    ID = auto()  # the one that has the id in the path
+    SCHEDULE = auto()  # the one that has the schedule in the path
     TASK = auto()  # the one in which the task is placed
     BATCH = auto()  # the one in which the batch is placed
     ALL = auto()  # all: each makes the change, or none
-    STEP_DOWN = auto()  # the same, and the first one's answer is that of all
-    ONE = auto()  # those that know the thing in the path; their answers are put together
-    HOLDER = auto()  # the first one that knows the thing in the path
+    STEP_DOWN = auto()  # the same, answered as the first one answers
+    ONE = auto()  # those that know the object in the path; their answers are merged
+    HOLDER = auto()  # the first one that knows the object in the path
     PAGES = auto()  # all, as one list of pages, by the ids
     PAGES_BY_ENTRY = auto()  # the same, by the ids of stream entries
     PAGES_BY_NAME = auto()  # the same, by the names
-    BY_NAME = auto()  # all, and what has the same name is one
+    BY_NAME = auto()  # all; items of the same name are merged
     KEYS = auto()  # the same for API keys, by their ids
     WORKERS = auto()  # the same for workers
-    LOCKS = auto()  # all, and their documents are put together; so are the next four
+    LOCKS = auto()  # all; their documents are merged, as are the next four
     WAITING = auto()
     BREAKDOWN = auto()
     TIMELINE = auto()
     CHECKS = auto()
-    HEALTH = auto()  # all, also those that do not answer
+    HEALTH = auto()  # all, reachable or not
     TEXTS = auto()  # all, one after the other

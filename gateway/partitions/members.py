@@ -66,7 +66,7 @@ class Answer:
 
 
 class Member:
-    """One partition: its app, and what is known of its Redis."""
+    """One partition: its app, and the last known state of its Redis."""
 
     def __init__(self, number: int, app: Flask, settings: Settings) -> None:
         self.number = number
@@ -74,17 +74,17 @@ class Member:
         self.redis: Redis = connect(settings.store_url, timeout=PATIENCE, retries=0, name="router")
         self.keys = keys_of(self.redis)
         self.stored = 0
-        """How many tasks it stores, as of the last look."""
+        """Number of tasks that it stores, as of the last look."""
         self.answers = True
         self.is_draining = False
 
     @property
     def takes_new(self) -> bool:
-        """Returns whether new tasks that nothing ties may go there."""
+        """Returns whether it takes new tasks that nothing ties to a partition."""
         return self.answers and not self.is_draining
 
     def look(self) -> None:
-        """Asks whether it answers, how much it stores, and whether it is draining."""
+        """Checks whether it answers, how much it stores, and whether it is draining."""
         try:
             with self.redis.pipeline(transaction=False) as pipeline:
                 pipeline.zcard(self.keys.TASKS)
@@ -100,9 +100,9 @@ class Member:
         self.answers = answered
 
     def admitted(self, environ: Environ) -> tuple[Across | str, Mapping[str, str]]:
-        """Returns which partitions answer a request, and what its path names.
+        """Returns which partitions answer a request, and the variables of its path.
 
-        Those that the router may not read are for the first one, whose app refuses them, and so are unknown paths.
+        Requests without access, and unknown paths, go to the first one, whose app rejects them.
         """
         with self.app.request_context(environ):
             view: Any = self.app.view_functions[request.endpoint] if request.endpoint else None

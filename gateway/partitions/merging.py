@@ -23,7 +23,7 @@ def page(
     limit: int,
     key: Callable[[str], Any] = order,
 ) -> Document:
-    """Returns the first `limit` items of all pages, and the cursor behind them, as `merge_pages` does."""
+    """Returns the first `limit` items of all pages, and the cursor after them, as `merge_pages` does."""
     pages = {number: Part(each["items"], positions[number], each["next_cursor"]) for number, each in parts.items()}
     items, cursor = merge_pages(pages, before, limit, key)
     return with_unreadable({**first(parts), "items": items, "next_cursor": cursor}, parts)
@@ -69,11 +69,11 @@ _HOW: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     **dict.fromkeys(("last_seen_at", "last_heartbeat_at", "last_used_at"), _latest),
     **dict.fromkeys(("oldest_at", "next_at"), _earliest),
 }
-"""How the fields of the same thing in several partitions are put together; the others are those of the first."""
+"""How fields of one object in several partitions are merged; others are taken from the first partition."""
 
 
 def together(parts: Parts, *, without: Sequence[str] = ()) -> Document:
-    """Returns one document about a thing that several partitions know; `without` are fields that are not added up."""
+    """Merges the documents of an object that several partitions have; `without` are fields that are not merged."""
     found = first(parts)
     for name, combine in _HOW.items():
         if name in found and name not in without:

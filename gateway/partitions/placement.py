@@ -1,7 +1,7 @@
-"""Chooses the partition of what is submitted over HTTP; the rules are in `shared/submission/placement.py`.
+"""Chooses the partition of an HTTP submission; the rules are in `shared/submission/placement.py`.
 
-What nothing ties goes to the emptier one of two that answer. A partition that is away or draining gets nothing new that
-nothing ties to it.
+A task that nothing ties to a partition goes to the less loaded of two. An unreachable or draining partition gets only
+tasks that are tied to it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Placement:
         self.choose = choose
 
     def of_task(self, body: Any, key: str | None) -> list[Member]:
-        """Returns where to try to store a task, the best first; nothing where nothing ties it to a partition.
+        """Returns the partitions in which to try to store a task, best first; empty if nothing ties it to one.
 
         A draining partition is among them: it answers for the names that it holds, and refuses all others.
         """
@@ -59,11 +59,11 @@ class Placement:
         return next((each for each in order if not each.is_draining), order[0])
 
     def candidates(self) -> list[Member]:
-        """Returns where to try to place a task that nothing ties, the best first."""
+        """Returns the partitions in which to try to place an untied task, best first."""
         members = list(self.members.values())
         open_ones = [each for each in members if each.takes_new]
         if not open_ones:
-            return [next((each for each in members if each.answers), members[0])]  # its answer says what to do
+            return [next((each for each in members if each.answers), members[0])]  # its error has the advice
         pair = sorted(self.choose(open_ones, min(2, len(open_ones))), key=lambda each: each.stored)
         return [*pair, *(each for each in open_ones if each not in pair)]
 

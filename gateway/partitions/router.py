@@ -1,6 +1,6 @@
-"""The router: sends each request to the partition that it is about, or to all of them and puts their answers together.
+"""The router: sends each request to the partition it concerns, or to all of them and merges their responses.
 
-An id names its partition, so most requests go to one app as they are. Lists and counts come from every partition that
+An id names its partition, so most requests go to one app unchanged. Lists and counts come from every partition that
 answers; the numbers of those that do not are in `unavailable_partitions`.
 """
 
@@ -47,10 +47,10 @@ class Call:
 
     environ: Environ
     named: Mapping[str, str]
-    """What its path names."""
+    """The variables of its path."""
 
     def body(self, most: int) -> bytes:
-        """Reads the body, and not more than one byte above `most`: the app refuses what is longer."""
+        """Reads the body, at most one byte more than `most`: the app rejects a longer one."""
         length = self.environ.get("CONTENT_LENGTH") or ""
         if length.isdecimal():
             return bytes(self.environ["wsgi.input"].read(min(int(length), most + 1)))
@@ -58,14 +58,14 @@ class Call:
 
 
 Handler = Callable[["Router", Call], "Answer | Member"]
-"""Returns an answer, or the partition whose app is to give it."""
+"""Returns an answer, or the partition whose app answers."""
 
 
 class Router:
     """The WSGI app of a gateway with several partitions."""
 
     def __init__(self, members: Members, config: Mapping[str, Any]) -> None:
-        """`config` is that of the apps, which they share."""
+        """`config` is the configuration that the apps share."""
         self.members = members
         self.config = config
         self.placement = Placement(members.all, self.locate_all)
@@ -83,7 +83,7 @@ class Router:
         except Exception:
             request_id = environ["HTTP_X_REQUEST_ID"]
             log.exception("request failed", extra={"request_id": request_id})
-            text = f"internal error: the log of the gateway has it under {request_id}"
+            text = f"internal error: search the gateway's log for {request_id}"
             found = _refused(Refusal(errors.INTERNAL, text), environ)
         if isinstance(found, Member):
             return found.app({**asked, "REQUEST_METHOD": environ["REQUEST_METHOD"]}, start_response)
@@ -104,7 +104,7 @@ class Router:
     # --- one partition ---
 
     def locate(self, task_id: str) -> Member:
-        """Returns the partition of a task, a batch or a bulk action; for an unknown one, one that may have it."""
+        """Returns the partition of a task, batch or bulk action; for an unknown id, a partition that may have it."""
         return self.locate_all([task_id])[task_id]
 
     def locate_all(self, ids: Iterable[str]) -> dict[str, Member]:
@@ -115,7 +115,7 @@ class Router:
         return {each: elsewhere if member is None else member for each, member in found.items()}
 
     def holders(self, ids: Iterable[str]) -> dict[str, Member | None]:
-        """Returns the partitions that ids name, also of those that are away, or that have their records."""
+        """Returns the partitions that ids name, reachable or not; else those that have their records."""
         places: dict[str, int | None] = {each: partition_of_id(each) for each in ids}
         unknown = [each for each, number in places.items() if number not in self.members.all]
         found, lost = locate_all(unknown, {each.number: each.redis for each in self.members.answering()})
@@ -148,12 +148,12 @@ class Router:
     # --- all partitions ---
 
     def ask(self, call: Call, body: bytes = b"") -> list[Answer]:
-        """Returns the answers of all partitions that answer, or that of the first one."""
+        """Returns the answers of all reachable partitions, or the first partition's answer if there is none."""
         members = self.members.answering() or [self.members.first]
         return [each.call(call.environ, body, {PART: at}) for at, each in enumerate(members)]
 
     def demand_all(self) -> None:
-        """Demands that every partition answers. Raises Refusal."""
+        """Raises Refusal unless every partition answers."""
         if away := self.members.away():
             text = f"{not_answering(away)}, and this change must be made in all partitions: repeat it when all answer"
             refusal = Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
@@ -164,7 +164,7 @@ class Router:
         return sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
 
     def combined(self, answers: Sequence[Answer], merge: merging.Merge) -> Answer:
-        """Returns one answer out of those of all partitions: the merged documents, or why there are none."""
+        """Merges the documents of all partitions into one answer; without any, returns the first error."""
         well = [each for each in answers if each.well]
         if not well:
             return answers[0]
@@ -221,7 +221,7 @@ def paged(key: Callable[[str], Any] = order) -> Handler:
         limit = query.get("limit", [""])[0]
         left = [number for number in router.members.away() if before[number] is not None]
         if left and all(before[each.number] is None for each in router.members.answering()):
-            text = f"{not_answering(left)}, which this list would go on with: try again when all answer"
+            text = f"this list continues on a partition that is unreachable ({not_answering(left)}): try again later"
             raise Refusal(refusals.STORE, text, headers={"Retry-After": "2"})
         answers, positions = _ask_for_pages(router, call, query, before)
         if bad := next((each for each in answers if not each.well and not each.is_away), None):
@@ -246,7 +246,7 @@ def _ask_for_pages(
 
 
 def placed(of: Callable[[Placement, Any, str | None], list[Member]]) -> Handler:
-    """Returns a handler that chooses the partition of what is submitted."""
+    """Returns a handler that chooses the partition of a submission."""
 
     def handle(router: Router, call: Call) -> Answer | Member:
         body = router.body(call)
@@ -257,7 +257,7 @@ def placed(of: Callable[[Placement, Any, str | None], list[Member]]) -> Handler:
 
 
 def _read(body: bytes) -> Any:
-    """Returns the JSON of a body; None for what is none, about which the app says what is wrong."""
+    """Returns the parsed body; None for invalid JSON, for which the app returns the error."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -265,7 +265,7 @@ def _read(body: bytes) -> Any:
 
 
 def _untied(router: Router, call: Call, body: bytes) -> Answer:
-    """Places a task where it is taken: one that answers that nothing was changed is followed by another one."""
+    """Places a task in any partition; tries the next one after an answer that nothing was changed."""
     for member in (candidates := router.placement.candidates()):
         answer = member.call(call.environ, body)
         if answer.kind == refusals.NO_PLACE.type and member is not candidates[-1]:
@@ -280,7 +280,7 @@ def _untied(router: Router, call: Call, body: bytes) -> Answer:
 
 
 def first_to_store(order: Sequence[Member], environ: Environ, body: bytes, about: Environ | None = None) -> Answer:
-    """Returns the answer of the first of these partitions that is not draining, or holds what is sent."""
+    """Returns the answer of the first of these partitions that is not draining, or already holds the submission."""
     answers = (member.call(environ, body, about) for member in order)
     answer = next(answers)
     while answer.kind == refusals.NO_PLACE.type and (following := next(answers, None)):
@@ -289,9 +289,9 @@ def first_to_store(order: Sequence[Member], environ: Environ, body: bytes, about
 
 
 def schedule(router: Router, call: Call) -> Member:
-    """Passes a request to the partition of a schedule: that which has it, else the one that its name prefers.
+    """Passes a request to the partition that has a schedule, else to the one that its name prefers.
 
-    Raises Refusal where the one that may have it is away.
+    Raises Refusal if a partition that may have it is unreachable.
     """
     name = call.named["name"]
     if holder := router.holder_of_schedule(name):
@@ -302,9 +302,9 @@ def schedule(router: Router, call: Call) -> Member:
 
 
 def demand_drained(router: Router, name: str, home: Member) -> None:
-    """Demands answers of the draining partitions that a name prefers to its home, and of the home if it is draining.
+    """Requires answers from the draining partitions that a name prefers to its home, and from a draining home.
 
-    While one is away, it may have the thing, which would then be stored a second time. Raises Refusal.
+    An unreachable one may hold the object, which would then be stored twice. Raises Refusal.
     """
     places = preferred(name, router.members.all)
     before = [router.members.all[number] for number in places[: places.index(home.number) + 1]]
@@ -318,9 +318,9 @@ def demand_drained(router: Router, name: str, home: Member) -> None:
 
 
 def everywhere(merge: merging.Merge) -> Handler:
-    """Returns a handler of a change that every partition has to make.
+    """Returns a handler of a change that every partition must make.
 
-    While one is away it is refused as a whole, before anything is changed: tasks there would not be bound by it.
+    While one is unreachable, the change is refused before any partition makes it: it would not apply there.
     """
 
     def handle(router: Router, call: Call) -> Answer:
@@ -334,13 +334,13 @@ def everywhere(merge: merging.Merge) -> Handler:
 
 
 def any_holder(router: Router, call: Call) -> Answer:
-    """Returns the answer of the first partition that knows the thing in the path, and accepts what is sent."""
+    """Returns the answer of the first partition that knows the object in the path and accepts the request."""
     answers = router.ask(call, router.body(call))
     return next((each for each in answers if each.well), next((a for a in answers if a.status != 404), answers[0]))
 
 
 def health(router: Router, call: Call) -> Answer:
-    """Returns the health of the system, also of the partitions that are away: it is well as long as one is."""
+    """Returns the health of all partitions, also unreachable ones; the system is well while one of them is."""
     answers = [each.call(call.environ, about={PART: at}) for at, each in enumerate(router.members.all.values())]
     shown = [each for each in answers if each.status in (200, 503) and "status" in each.document]
     if not shown:
@@ -351,7 +351,7 @@ def health(router: Router, call: Call) -> Answer:
 
 
 def texts(router: Router, call: Call) -> Answer:
-    """Returns the exports of all partitions one after the other; a heading is there once."""
+    """Returns the exports of all partitions one after the other, with a single heading."""
     answers = router.ask(call)
     well = [each for each in answers if each.well]
     if not well:
@@ -389,4 +389,4 @@ HANDLERS: Mapping[Across, Handler] = {
     Across.HEALTH: health,
     Across.TEXTS: texts,
 }
-"""How each kind of endpoint is answered, but for those of the first partition."""
+"""The handler of each kind of endpoint, except those that the first partition answers alone."""

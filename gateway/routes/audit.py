@@ -21,7 +21,7 @@ _CURSOR = re.compile("[0-9]{1,19}-[0-9]{1,19}")
 
 
 class _Filter(Query):
-    """Filters of audit entries. `who`, `what` and `about` are parts of those texts, in any case."""
+    """Filters of audit entries. `who`, `what` and `about` match parts of these fields, in any case."""
 
     who: str | None = Field(None, min_length=1, max_length=200, description="Client, API key or dashboard user.")
     what: str | None = Field(None, min_length=1, max_length=200, description="Action, such as `cancelled`.")
@@ -75,7 +75,7 @@ class AuditRoutes:
         answers={200: Answer(description="A page of entries, newest first.", model=AuditList)},
     )
     def page(self, query: AuditQuery) -> Reply:
-        """Lists changes: who made them, when, of what, and why."""
+        """Lists changes with their author, time, object and reason."""
         if query.cursor and not _CURSOR.fullmatch(query.cursor):
             raise bad_cursor()
         found, cursor = self.audit.page(query.limit, query.cursor, query.wanted())

@@ -236,7 +236,7 @@ def _has_parents(tasks: Sequence[Any]) -> bool:
 
 
 def _unknown(tasks: Sequence[tuple[int, NewTask]], why: Item) -> dict[int, Item]:
-    """Returns the outcome of tasks when Redis failed: those of the first chunk may be stored, so they have an id."""
+    """Returns the outcome of tasks when Redis failed: the first chunk may be stored, so its tasks have an id."""
     sent = {at: {"task_id": task.id, "problem": why} for at, task in tasks[:CHUNK]}
     return sent | {at: {"problem": why} for at, _ in tasks[CHUNK:]}
 

@@ -45,7 +45,7 @@ class Poller:
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
     def __call__(self, watched: Collection[Watch]) -> Iterator[tuple[Watch, Observation]]:
-        """Yields what is seen of each subject that exists."""
+        """Yields the state of each subject that exists."""
         subjects = {subject for subject, _ in watched}
         tasks = self.records.summaries([name for kind, name in subjects if kind == "task"])
         batches = self.batches.some([name for kind, name in subjects if kind == "batch"])
@@ -103,7 +103,7 @@ class EventRoutes:
         events=True,
     )
     def output(self, task_id: str) -> Reply:
-        """Streams what the handler emits (`emit`) as Server-Sent Events until the task has ended.
+        """Streams the handler's output (`emit`) as Server-Sent Events until the task has ended.
 
         Events `output` have `attempt` and `chunk`, in the order in which they were emitted, from the first one on. A
         repeated attempt appends to the chunks of the previous one. The event `truncated` says that the task has reached

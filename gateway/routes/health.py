@@ -25,7 +25,7 @@ from firmq.shared.submission.refusals import Refusal
 
 ALIVE = {"status": "ok"}
 RISKS = ("redis role", "eviction", "persistence", "memory")
-"""Checks of what endangers tasks."""
+"""Checks for dangers to tasks."""
 STOPPING = ("redis role", "eviction")
 """Those whose errors mean that no task is accepted, or not kept."""
 EXAMINING = 2
@@ -44,7 +44,7 @@ class HealthRoutes:
         circuit_breaker: CircuitBreaker,
         keys: bool,
     ) -> None:
-        """`keys`: clients need an API key, so endpoints without one report only what orchestrators need."""
+        """`keys`: clients need an API key, so endpoints without one report only the minimum for orchestrators."""
         self.settings = settings
         self.redis = scripts.redis
         self.observer = Observer(scripts, settings)

@@ -16,7 +16,7 @@ def demand_queue(name: str, field: str, queues: Container[str]) -> None:
 
 
 def known_queue(name: str, queues: Collection[str], default_priority: str) -> str:
-    """Returns the queue of a path; `default` is another name of that of DEFAULT_PRIORITY. Raises Refusal (404)."""
+    """Returns the queue of a path; `default` is an alias of DEFAULT_PRIORITY's. Raises Refusal (404)."""
     queue = default_priority if name == "default" else name
     if queue not in queues:
         known = validation_messages.choices(queues)

@@ -332,7 +332,7 @@ def task_list(read: Callable[[], Page]) -> Reply:
 
 
 def note_positions(positions: Iterable[str]) -> None:
-    """Tells the router, if there is one, the cursor behind each item of a page."""
+    """Passes the cursor after each item of a page to the partition router, if any."""
     if (noted := request.environ.get(POSITIONS)) is not None:
         noted += positions
 

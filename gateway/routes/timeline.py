@@ -29,7 +29,7 @@ class TimelineEventView(View):
 
     at: datetime
     kind: str = Field(description="deploy, alert, cause, worker, pause, limit, bulk or action.")
-    title: str = Field(description="What happened, as a sentence.")
+    title: str = Field(description="The event, as a sentence.")
     detail: str
     link: str = Field(description="Path of its page in the dashboard.")
 
@@ -40,7 +40,7 @@ class TimelineView(View):
     since: datetime
     until: datetime
     complete: bool = Field(description="False if events are missing; `incomplete` says which.")
-    incomplete: list[str] = Field(description="What is missing, as sentences.")
+    incomplete: list[str] = Field(description="Missing parts, as sentences.")
     events: list[TimelineEventView] = Field(description=f"The latest {MOST} events.")
 
 

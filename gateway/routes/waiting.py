@@ -20,7 +20,7 @@ class WaitingReasonView(View):
     name: str | None = Field(description="The queue, limit or task type that the reason is about.")
     count: int
     text: str = Field(description="The reason in words.")
-    advice: str = Field(description="What lifts it.")
+    advice: str = Field(description="How to lift it.")
     page: str = Field(description="Path of the dashboard's page where it is lifted.")
 
 
@@ -32,7 +32,7 @@ class WaitingView(View):
 
 
 class WaitingRoutes:
-    """What pending tasks of the whole system wait for."""
+    """The reasons for which the pending tasks of the system wait."""
 
     def __init__(self, scripts: Scripts, queues: Queues, workers: Workers) -> None:
         self.scripts = scripts
@@ -47,7 +47,7 @@ class WaitingRoutes:
         answers={200: Answer(description="The reasons, the most frequent first.", model=WaitingView)},
     )
     def show(self) -> Reply:
-        """Says why pending tasks wait, and what lifts each reason. The cost does not depend on their number."""
+        """Lists why pending tasks wait, and how to lift each reason. The cost does not depend on their number."""
         found = explain_waiting(self.scripts, self.queues.overview(), self.workers.look().live)
         reasons = [
             WaitingReasonView(

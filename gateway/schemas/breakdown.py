@@ -12,7 +12,7 @@ TOP = 100
 
 
 class BreakdownQuery(Query, TaskFilter):
-    """Which tasks: those that match all filters, as in GET /tasks, or those of a batch with a status."""
+    """Selects the tasks that match all filters, as in GET /tasks, or a batch's tasks with a status."""
 
     field: str | None = Field(
         None,

@@ -22,7 +22,7 @@ class MetricsQuery(Query):
 class ReasonBody(Body):
     """The reason for pausing a schedule."""
 
-    reason: str = Field(description="Shown with what is paused.", min_length=1, max_length=500)
+    reason: str = Field(description="Shown with the pause.", min_length=1, max_length=500)
 
 
 class PauseBody(ReasonBody):

@@ -209,7 +209,7 @@ class TaskDetailView(TaskView):
     result: Any
     max_retries: int
     timeout_seconds: float | None = Field(
-        description="Time limit of an attempt; null: that of the type, or TASK_TIMEOUT."
+        description="Time limit of an attempt; null: the type's limit, or TASK_TIMEOUT."
     )
     expires_at: datetime | None
     cancel_reason: str | None

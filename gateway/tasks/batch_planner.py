@@ -159,7 +159,7 @@ def plan(
 
 
 class _Finder:
-    """Finds other tasks of the batch by index or name: those of the same request, and of earlier ones if any."""
+    """Finds other tasks of the batch by index or name, from this request and earlier ones."""
 
     def __init__(self, identity: Identity, ids: Mapping[int, str], names: Mapping[str, int], start: int) -> None:
         self.identity = identity

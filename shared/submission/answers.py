@@ -1,4 +1,4 @@
-"""Typed values for what a gateway and a direct submission answer."""
+"""Typed answers of a gateway and of direct submission."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Progress:
 class OutputChunk:
     """A chunk that a handler has emitted, and its attempt.
 
-    `truncated` marks the place where the task has reached MAX_OUTPUT_BYTES: nothing behind it is stored.
+    `truncated` marks the place where the task has reached MAX_OUTPUT_BYTES: nothing after it is stored.
     """
 
     attempt: int

@@ -138,7 +138,7 @@ class NewTaskBody(Body):
     data: Any = Field(description="Any JSON that is valid under the schema of the type.")
     queue: QueueName | None = Field(
         None,
-        description="The queue to wait in, created by its first task; null: that of the type, else the default "
+        description="The queue to wait in, created by its first task; null: the type's queue, else the default "
         "priority. Excludes priority.",
     )
     priority: Priority | None = Field(
@@ -182,12 +182,12 @@ class NewTaskBody(Body):
         "each other.",
     )
     limit_key: LimitKey | None = Field(
-        None, description="Applies the limit of this key in addition to that of the type: PUT /limits/keys/…"
+        None, description="Applies the limit of this key in addition to the type's limit: PUT /limits/keys/…"
     )
     fair_key: Key | None = Field(None, description="Tenant of the task: within one queue, tenants take turns.")
     score: Score | None = Field(
         None,
-        description="Order of the task among those of its tenant in its queue, the lower the sooner; null: when it is "
+        description="Order of the task among its tenant's tasks in its queue, the lower the sooner; null: when it is "
         "enqueued, in milliseconds since 1970.",
     )
     webhook: WebhookBody | None = Field(None, description="A signed POST to send when the task has ended.")

@@ -122,7 +122,7 @@ class Submission:
         return self.scripts.run_accepted(self.steps(draft))
 
     def draft(self, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]) -> Draft:
-        """Returns a submission as JSON. Raises Refusal, and TypeError or ValueError for what JSON lacks."""
+        """Returns a submission as JSON. Raises Refusal, and TypeError or ValueError for values that JSON lacks."""
         text = self._text(data)
         value: dict[str, Any] = {"type": task_type, "data": data}
         plain_type = type(task_type) is str
@@ -160,7 +160,7 @@ class Submission:
         now, else None. Raises Refusal."""
         try:
             body = self._body(draft)
-            # Parsed, because only then it is what a gateway would see: keys are texts, and tuples are arrays.
+            # Parsed, because a gateway would see it like that: keys are texts, and tuples are arrays.
             self.type_cache.check(body.type, json.loads(draft.text))
         except Refusal as refusal:
             first = refusal.kind in refusals.CHECKS and draft.request and self.idempotency.first_task(draft.request)

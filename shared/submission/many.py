@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from firmq.shared.redis.scripts import ScriptCall, Steps
 
 Outcome: TypeAlias = Accepted | Problem
-"""What became of one task."""
+"""The outcome of one task."""
 ChunkOutcome: TypeAlias = Outcome | NotPlaced
 """The same, or that it is to be submitted to another partition."""
 
 
 class NewSubmission:
-    """A task on its way: nothing may tie it to a partition, and then it goes elsewhere where that one is away."""
+    """A pending submission; falls back to another partition unless something ties it to one."""
 
     def __init__(
         self, submissions: Submissions, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Group:
 def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:
     """Returns tasks as drafts, by partition.
 
-    Raises TypeError or ValueError for what is not a task, or what JSON lacks.
+    Raises TypeError or ValueError for a value that is not a task, or that JSON lacks.
     """
     groups: dict[int, Group] = {}
     free = submissions.free()
@@ -116,7 +116,7 @@ def chunks_of(drafts: Sequence[Draft | Problem]) -> Iterator[Sequence[Draft | Pr
 
 
 def draft_of(submission: Submission, task: Mapping[str, Any]) -> Draft:
-    """Returns a task as a draft. Raises Refusal, and TypeError or ValueError for what is not a task or JSON lacks."""
+    """Returns a task as a draft. Raises Refusal; TypeError or ValueError if it is not a task, or JSON lacks a value."""
     try:
         options = dict(task)
         task_type, data = options.pop("type"), options.pop("data", None)

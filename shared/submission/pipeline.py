@@ -33,7 +33,7 @@ class Pipeline:
         self._closing = False
 
     async def run(self, steps: Steps[T]) -> T:
-        """Runs the script calls of a submission and returns its outcome. Raises what the driver raises."""
+        """Runs the script calls of a submission and returns its outcome. Raises the driver's errors."""
         loop, reply = asyncio.get_running_loop(), None
         self._running += 1
         try:
@@ -76,7 +76,7 @@ class Pipeline:
                 self._run(batch)
 
     def _batch(self) -> list[_Waiting]:
-        """Waits for a call; returns it with those behind it, or none when it only had to wake up."""
+        """Waits for a call; returns it with those queued after it, or none when it only had to wake up."""
         batch: list[_Waiting] = []
         waiting = self._waiting.get()
         with suppress(Empty):

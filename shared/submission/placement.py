@@ -49,7 +49,7 @@ def name_of(task: Any, key: str | None, items: Sequence[Any] = ()) -> str | None
 
 
 def key_name(key: str | None) -> str | None:
-    """Returns the name that decides about the partition of what is submitted with an Idempotency-Key."""
+    """Returns the name that determines the partition of a submission with an Idempotency-Key."""
     return None if key is None else "key " + key.strip().removeprefix('"').removesuffix('"')
 
 

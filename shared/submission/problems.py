@@ -41,7 +41,7 @@ class TaskFailed(ClientError):
 
 
 class Problem(ClientError):
-    """A request was refused: `title`, `detail` and `type` are those of its problem document (RFC 9457)."""
+    """A request was refused: `title`, `detail` and `type` are from its problem document (RFC 9457)."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = dict(document)

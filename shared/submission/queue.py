@@ -42,7 +42,7 @@ STEP = 30.0
 class Queue:
     """Submits tasks to the Redis server at `url` (else REDIS_URL or REDIS_PARTITIONS), as a gateway would. Thread-safe.
 
-    Settings are those of the gateway, from the environment and CONFIG_FILE; keyword arguments override them by name, as
+    Settings are the gateway's, from the environment and CONFIG_FILE; keyword arguments override them by name, as
     in `Queue(url, default_priority="high")`. A submission is retried for `patience` seconds while Redis is unavailable
     or the queue is full. After a fork the child makes connections of its own. Raises ValueError for an invalid URL or
     setting.

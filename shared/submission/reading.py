@@ -1,4 +1,4 @@
-"""Converts stored tasks to answers: those of direct submission, from which the gateway makes its own."""
+"""Converts stored tasks to the answers of direct submission, from which the gateway makes its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def detail(
     deliveries: Sequence[stored.TaskSummary] = (),
     warnings: Sequence[str] = (),
 ) -> TaskDetail:
-    """Returns a task with its whole record; `policy` is that of its type, `deliveries` are its webhook deliveries."""
+    """Returns a task with its whole record; `policy` is its type's, `deliveries` are its webhook deliveries."""
     return TaskDetail(
         **_summary(found.summary, with_traceback=True),
         data=found.data,

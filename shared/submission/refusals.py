@@ -190,7 +190,7 @@ CHECKS = (INVALID, UNKNOWN_TYPE, NO_TYPES, NO_WORKER)
 
 
 def body_too_large(most: int) -> str:
-    """Returns what to do about a body of more than these bytes."""
+    """Returns the advice for a body of more than these bytes."""
     return (
         f"the body has more than {most:,} bytes (MAX_BODY_BYTES): send less, store the data elsewhere and send its "
         "address, or raise the limit; PAYLOAD_STORE keeps data above PAYLOAD_THRESHOLD out of Redis"
@@ -205,13 +205,13 @@ def invalid(errors: list[dict[str, str]], kind: Kind = INVALID, **members: Any) 
 
 
 def field_error(path: tuple[str | int, ...], detail: str) -> dict[str, str]:
-    """Returns the error of a body member: its place as JSON pointer and in readable form, and what it must be."""
+    """Returns the error of a body member: its place as JSON pointer and in readable form, and the requirement."""
     pointer = "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
     return {"pointer": clipped(pointer), "field": clipped(_dotted(path)), "detail": detail}
 
 
 def unavailable(error: StoreUnavailable | PayloadUnavailable | NotPlaced) -> Refusal:
-    """Returns the refusal for what may be accepted later."""
+    """Returns the refusal of a request that may be accepted later."""
     return Refusal(_unavailable(error), str(error), headers={"Retry-After": str(RETRY_AFTER)})
 
 

@@ -1,4 +1,4 @@
-"""Repeats calls that may succeed later, and turns what fails into the exceptions of the client."""
+"""Repeats calls that may succeed later, and turns failures into the exceptions of the client."""
 
 from __future__ import annotations
 

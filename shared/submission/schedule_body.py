@@ -32,7 +32,7 @@ class ScheduleBody(Body):
     data: Any = Field(None, description="Any JSON that is valid under the schema of the type.")
     queue: QueueName | None = Field(
         None,
-        description="The queue of its tasks; null: that of the type as of now, else the default priority. Excludes "
+        description="The queue of its tasks; null: the type's queue as of now, else the default priority. Excludes "
         "priority.",
     )
     priority: Priority | None = Field(
@@ -67,7 +67,7 @@ class ScheduleBody(Body):
         None, description="Tags of its tasks; schedule:NAME is added."
     )
     limit_key: LimitKey | None = Field(
-        None, description="Applies the limit of this key to its tasks, in addition to that of their type."
+        None, description="Applies the limit of this key to its tasks, in addition to their type's limit."
     )
     fair_key: Key | None = Field(None, description="Tenant of its tasks: within one queue, tenants take turns.")
     score: Score | None = Field(None, description="Order of its tasks in their queue, the lower the sooner.")

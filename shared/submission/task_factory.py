@@ -1,4 +1,4 @@
-"""Creates tasks from submissions: single ones and those of a batch, of a gateway or of a program."""
+"""Creates tasks from submissions, single or in a batch, of a gateway or of a program."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def not_in_a_batch(item: int | str) -> str:
 
 
 class Submitter(NamedTuple):
-    """Who submits, where callers have names: the client, and the same with its API key.
+    """The submitter, where callers have names: the client, and the same with its API key.
 
-    `name` is what the task has on record: the client, or the Redis user of a program that submits directly.
+    `name` is recorded with the task: the client, or the Redis user of a program that submits directly.
     """
 
     client: str = ""
@@ -65,9 +65,9 @@ class TaskFactory:
         mark: str = "",
         admits: Callable[[str, str], bool] = lambda client, queue: True,
     ) -> None:
-        """`context` is that of the validators of the bodies; without `tracing` tasks keep the trace that is given.
+        """`context` is the body validators'; without `tracing` tasks keep the trace that is given.
 
-        `mark` ends the ids of the tasks, as that of `Scripts` does. `admits` returns whether a client may name a queue.
+        `mark` ends the ids of the tasks, as in `Scripts`. `admits` returns whether a client may name a queue.
         """
         self.type_cache = type_cache
         self.tracing = tracing
@@ -78,7 +78,7 @@ class TaskFactory:
         self.admits = admits
 
     def queue_of(self, task_type: str, *named: str | None) -> str:
-        """Returns the first queue named, else that of the type, else the default priority."""
+        """Returns the first queue named, else the type's, else the default priority."""
         name = next(filter(None, named), None) or self.type_cache.queue_of(task_type) or DEFAULT
         return self.default_priority if name == DEFAULT else name
 

@@ -27,7 +27,7 @@ NO_TYPES = "no worker has registered its task types yet: start one (firmq worker
 _OFFERED_WITH = {HTTP_TYPE: "HTTP_TASK_HOSTS", RQ_TYPE: "RQ_ALLOW (names such as shop.jobs.*) and RQ_TASK_QUEUES"}
 MOST_ERRORS = 20
 MOST_COMPILED = 20_000
-"""Maximum compiled versions; more than any update leaves behind."""
+"""Maximum compiled versions; more than any update leaves."""
 _SHOWN = 300
 
 

@@ -47,7 +47,7 @@ def kind_of(value: object) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
-    """Yields the place of each mistake and what is expected there."""
+    """Yields the place of each mistake and the expected value."""
     for item in error.errors(include_url=False):
         yield item["loc"], _text(item, model)
 

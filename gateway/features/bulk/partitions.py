@@ -55,7 +55,7 @@ def _place(router: Router, body: dict[str, Any]) -> Member:
         return next(iter(places))
     if isinstance(wanted, dict) and not ids:
         return router.named_partition(wanted.get("partition"), ("filter", "partition"))
-    return router.members.first  # its app says what is wrong
+    return router.members.first  # its app returns the error
 
 
 def _is_id(said: object) -> bool:

@@ -187,7 +187,7 @@ class BulkRoutes:
         return begin(self.bulk_actions, plan, body.rate, body.reason)
 
     def _checked(self, body: schemas.BulkPreviewBody) -> Plan:
-        """Returns what a body asks for. Raises Refusal: 422 for a contradiction or an unknown queue."""
+        """Returns the plan in a body. Raises Refusal: 422 for a contradiction or an unknown queue."""
         if body.to is not None:
             demand_queue(body.to, "to", self.bulk_actions.records.queues)
         return _plan(body)
@@ -219,7 +219,7 @@ def begin(bulk_actions: BulkActions, plan: Plan, rate: int, reason: str | None, 
 
 
 def _plan(body: schemas.BulkPreviewBody) -> Plan:
-    """Returns what a body asks for. Raises Refusal: 422 for a contradiction."""
+    """Returns the plan in a body. Raises Refusal: 422 for a contradiction."""
     named = body.filter
     given = named.model_dump(exclude_defaults=True, exclude={"partition"}) if named else {}
     if bool(body.task_ids) == bool(given):

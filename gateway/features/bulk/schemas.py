@@ -22,7 +22,7 @@ class BulkFilter(SelectionFilter):
 
 
 class BulkPreviewBody(Body):
-    """An action on many tasks: those of a filter, or named ones."""
+    """An action on many tasks: the matches of a filter, or named tasks."""
 
     action: VerbWord = Field(
         description="cancel: waiting tasks, and with the status `running` running ones; run_now: scheduled and "
@@ -63,7 +63,7 @@ class ChangeView(View):
 
 
 class BulkPreview(View):
-    """What an action would do now."""
+    """The effect that an action would have now."""
 
     count: int = Field(description="Number of tasks.")
     exact: bool = Field(description="Whether the count is exact; it is estimated when very many tasks are examined.")

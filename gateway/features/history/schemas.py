@@ -12,7 +12,7 @@ from firmq.shared.submission.values import AnyQueueName, Instant
 
 
 class AnalyticsQuery(Query):
-    """The range, and what to count."""
+    """The range and the filters."""
 
     range: Literal["1h", "6h", "24h", "7d", "30d", "1y"] = "24h"
     until: Instant | None = Field(None, description="End of the range; by default now.")

@@ -29,7 +29,7 @@ def send(router: Router, call: Call) -> Answer:
         known_places = router.locate_all(settled)
         settled_places = [known_places[each] for each in settled]
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return router.members.first.call(call.environ, body)  # it says what is wrong
+        return router.members.first.call(call.environ, body)  # it returns the error
     members = {each.number: each for each in (*places, *settled_places)}.values() or [router.members.first]
     items: dict[int, Any] = {}
     headers = list[tuple[str, str]]()
@@ -83,7 +83,7 @@ def _places_of_rows(router: Router, rows: Sequence[Any]) -> list[Member]:
 
 
 def _home_of_row(router: Router, name: str, row: Any, earlier: Mapping[str, Member]) -> Member:
-    """Returns the partition of a new row; `earlier` are those of the rows before it, on which it may depend."""
+    """Returns the partition of a new row; `earlier` are the earlier rows' partitions, on which it may depend."""
     if name != row["task_id"]:
         home = router.placement.order(name)[0]
     elif parent := next(parents_in([row]), None):
