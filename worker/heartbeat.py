@@ -129,7 +129,7 @@ class Heartbeat:
             self.overruled.add((name, limit))
 
     def holdings(self) -> Holdings:
-        """Returns what this worker holds now; used by the heartbeat and the metrics."""
+        """Counts what this worker holds now, for the heartbeat and the metrics."""
         pool = list(self.engine.pool.members)
         slots, busy = Counter[str](), Counter[str]()
         for executor in pool:

@@ -101,7 +101,7 @@ def main() -> int:
         _shut_down(engine, heartbeats)
         start_hooks.run_stopping(HOOKS.worker_stopping, about, _run_coroutine, settings.hook_timeout)
         tracing.stop()
-    log.info("worker %s ended in order", name)
+    log.info("worker %s stopped cleanly", name)
     return 0
 
 

@@ -49,7 +49,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a worker holds at the moment."""
+    """The tasks and executors that a worker holds at the moment."""
 
     held: int = 0
     memory_bytes: int = 0
@@ -84,7 +84,7 @@ class WorkerMetrics(Collector):
                 self._add(task_type)
 
     def ended(self, task_type: str, state: str, seconds: float, error: str) -> None:
-        """Counts an ended attempt that Redis accepted; `state` is what the task became."""
+        """Counts an ended attempt that Redis accepted; `state` is the task's new state."""
         if state in (TaskState.PENDING, TaskState.SCHEDULED):
             return  # it was interrupted or refused, and returned, or its handler sleeps
         durations = self.durations.get(task_type)
@@ -150,7 +150,7 @@ class WorkerMetrics(Collector):
 
 
 class HoldingsMetrics(Collector):
-    """Gauges of what a worker holds."""
+    """Gauges of a worker's `Held`."""
 
     def __init__(self, holdings: Callable[[], Holdings]) -> None:
         self.holdings = holdings

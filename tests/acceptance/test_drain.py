@@ -39,6 +39,6 @@ def test_a_worker_drained_from_the_dashboard_ends_in_order_and_another_takes_its
         assert running.api.get(f"/tasks/{task}/result?wait=20").json()["result"]["value"] == "42"
         wait_until(lambda: workers(running) == [second], "the first is not listed any more")
         log = running.log.read_text()
-        assert "ended in order, on request; starting it again" in log
+        assert "stopped cleanly, on request; starting it again" in log
         assert "ended with status" not in log
         assert running.stop() == 0

@@ -87,7 +87,7 @@ class ClaimedTask:
 
     @property
     def crashed_before(self) -> bool:
-        """Returns whether a worker or executor died while it held this task, so it may be what crashes them."""
+        """Returns whether a worker or executor died while it held this task, which may be the cause."""
         return self.losses > 0 or self.crashes > 0 or self.suspicions > 0
 
     def runs_isolated(self, now: float) -> bool:

@@ -80,7 +80,7 @@ class FailureLog:
 
 
 def _event(outcome: str, state: str) -> tuple[int, str]:
-    """Returns the level and the words for what happened to the task."""
+    """Returns the log level and the words for the task's outcome."""
     return _EVENTS.get(state) or _RETURNED[outcome]
 
 

@@ -1,4 +1,4 @@
-"""The two lanes of a worker: what it claims and holds for serial executors, and for concurrent ones."""
+"""The two lanes of a worker: the tasks that it claims and holds for serial and for concurrent executors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from firmq.worker.executors.process import ExecutorProcess
 
 SLOW = 0.1
-"""Seconds of run time after which nothing is queued behind a task, and queued tasks are reassigned."""
+"""Seconds of run time after which a task's executor gets no more tasks, and queued ones are reassigned."""
 
 
 class Lane(ABC):
@@ -33,15 +33,15 @@ class Lane(ABC):
     kind: str
     suffix: str
     pause: float
-    """Seconds without a claim after one that brought tasks for the other lane, which had no room for them."""
+    """Seconds without a claim after a claim of tasks for which the other lane had no room."""
 
     def __init__(self, pool: ExecutorPool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.pool = pool
         self.monotonic = monotonic
         self.ready: deque[ClaimedTask] = deque()
         self.stays_parked = 0.0
-        """Seconds for which a parked claim stays although there is no room. With several partitions each has one, so
-        that a worker which is busy with the tasks of one would withdraw and renew the others all the time."""
+        """Seconds for which a parked claim stays although there is no room. Each partition has one: without the delay,
+        a worker busy with one partition's tasks would keep withdrawing and renewing the claims on the others."""
         self._had_room_at = 0.0
         self._paused_until = 0.0
 
@@ -254,7 +254,7 @@ class ConcurrentLane(Lane):
             self._fill(self._reserve() // max(1, len(self._staying)), may_note)
 
     def _fill(self, ahead: int, may_note: Callable[[ClaimedTask], bool]) -> None:
-        """Assigns to each executor what it can begin at once, and so many tasks `ahead`."""
+        """Assigns to each executor the tasks that it can begin at once, and so many `ahead`."""
         executors = sorted(self.executors, key=lambda each: each.room(ahead))
         left = sum(executor.room(ahead) for executor in executors)
         for executor in executors:
@@ -305,8 +305,8 @@ class Lanes:
     def add(self, claimed: ClaimedTask) -> bool:
         """Adds a claimed task to the lane that runs it here; returns False when that has no room.
 
-        That may be another lane than that of its queue entry: after an update that made a handler `async`, with other
-        settings than those of the worker that published the type, or for a suspect that has to run alone.
+        It may differ from the lane of its queue entry: after an update that made a handler `async`, with other
+        settings than the worker that published the type, or for a suspect that has to run alone.
         """
         lane = self.of(claimed)
         if claimed.lane == lane.suffix or claimed.crashed_before or lane.free():

@@ -79,7 +79,7 @@ class LaneClaims:
     def answer(
         self, reply: Sequence[Any], size: int | None, sent_at: float, received_us: int, lease: float
     ) -> list[ClaimedTask]:
-        """Returns the claimed tasks of an answer; without a `size` it is that of a parked claim."""
+        """Returns the claimed tasks of an answer; without a `size` it answers a parked claim."""
         claimed = read_claim(reply, self.token, sent_at, received_us, lease)
         for each in claimed:
             each.lane = self.suffix

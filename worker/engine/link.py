@@ -1,4 +1,4 @@
-"""A worker's link to one partition: its session there, its claims of both lanes, and what it is told from there."""
+"""A worker's link to one partition: its session, its claims in both lanes, and its notifications."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from firmq.worker.engine.redis_session import RedisSession
 
 AGE_TURN = 4
-"""Of so many claims, one goes to the partition where tasks wait longest, and the others to the worker's home first."""
+"""One claim in so many goes to the partition where tasks wait longest; the others go to the worker's home first."""
 
 
 class Due(Protocol):
-    """Asks for something to be done soon; a `threading.Event` is one."""
+    """Requests work that is due soon; a `threading.Event` is one."""
 
     def set(self) -> None:
         """Asks for it."""
@@ -40,18 +40,18 @@ class HeartbeatsDue:
 
 
 class PartitionLink:
-    """What the loop knows of one partition."""
+    """The loop's state of one partition."""
 
     def __init__(
         self, session: RedisSession, claims: Mapping[str, LaneClaims], notifications: Notifications, number: int = 0
     ) -> None:
-        """`claims` are those of each lane, by its suffix."""
+        """`claims` maps the suffix of each lane to its claims."""
         self.session = session
         self.claims = claims
         self.notifications = notifications
         self.number = number
         self.types_known = False
-        """Whether its gateways know the task types of this worker: it claims nothing before."""
+        """Whether its gateways know the task types of this worker, which claims nothing before."""
         self.outage_since: float | None = None
         self.next_try = 0.0
         self.next_extend = 0.0

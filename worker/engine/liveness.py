@@ -32,7 +32,7 @@ class Liveness:
         """Last time an executor of each kind was up."""
 
     def troubles(self) -> list[str]:
-        """Returns what has not happened for too long, in words; empty when the worker is live."""
+        """Describes the activity that is overdue; empty while the worker is live."""
         now = self.clock()
         signs = (
             (now - self.passed_at, STILL, "its loop has not run"),

@@ -5,7 +5,7 @@ One thread does all of it, so a task is in one place at a time: `ready` of a lan
 lets `ExecutorMonitor` check limits and leases now and then, calls Redis when there is a reason to, and assigns what is
 ready.
 
-A worker has a link to each partition. One that does not answer delays the loop once, for one time-out; from then on a
+A worker has a link to each partition. An unreachable one delays the loop once, for one time-out; from then on a
 thread asks whether it answers again.
 """
 
@@ -52,7 +52,7 @@ SHORTEST_WAIT = 0.02
 PAUSE = 0.25
 """Seconds until the next try after Redis did not answer, or failed."""
 REPORT_GRACE = 3.0
-"""Seconds after a drain for which a worker tries to reach a Redis that is away."""
+"""Seconds after a drain for which a worker tries to reach an unreachable Redis."""
 
 
 class Engine:
@@ -100,7 +100,7 @@ class Engine:
         self.failure_log.close()
 
     def step(self) -> None:
-        """Makes one pass: waits for an event, and does what is due."""
+        """Makes one pass: waits for an event, then handles all that is due."""
         self.liveness.passed_at = self.monotonic()
         self._wait()
         self._handle_notifications()
@@ -147,12 +147,12 @@ class Engine:
         return any(link.outage_since is None for link in self.links)
 
     def close(self) -> None:
-        """Ends listening."""
+        """Closes the connections for notifications."""
         for link in self.links:
             link.notifications.close()
 
     def finished(self) -> bool:
-        """Returns whether a drain is complete, or Redis has been away for too long after it."""
+        """Returns whether a drain is complete, or Redis has been unreachable for too long after it."""
         held = self.lanes.ready() or any(executor.assigned for executor in self.pool)
         if self.draining_until is None or held:
             return False

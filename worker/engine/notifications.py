@@ -50,7 +50,7 @@ class Listener(ABC):
         """Handles one answer."""
 
     def read_replies(self) -> None:
-        """Reads what has arrived; the engine calls it when the socket is readable."""
+        """Reads notifications; the engine calls it when the socket is readable."""
         try:
             while self._connection is not None:
                 self.on_reply(self._connection.read_response(timeout=0, disconnect_on_error=False))
@@ -164,11 +164,11 @@ class PubSubListener(Listener):
 
 
 class Notifications:
-    """What Redis tells one worker: wake-ups, commands, and direct dispatches; each on a connection of its own."""
+    """Redis' notifications for one worker: wake-ups, commands, direct dispatches; each on a connection of its own."""
 
     def __init__(self, redis: Redis, worker: str, queues: ClaimedQueues, selector: selectors.BaseSelector) -> None:
         self.received: deque[tuple[str, bytes | None]] = deque()
-        """What has arrived: a kind and its message, for a wake-up a lane ("" for any); None when none came in time."""
+        """Returns a kind and its message, for a wake-up a lane ("" for any); None when none came in time."""
         self._queues = queues
         self._keys = keys = keys_of(redis)
         self._wakeup_lists = [keys.WAKEUP]

@@ -38,7 +38,7 @@ class PrefetchWindow:
 class Reserve:
     """Estimates how many slots will be free in a moment, from the tasks that ended in the last one.
 
-    Run times would not tell it: beside a thousand long tasks, the short ones in a single slot are all that end.
+    Run times would not show it: beside a thousand long tasks, only the short ones in a single slot finish.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -77,12 +77,12 @@ class ClaimOrder:
 
 
 class RedisSession:
-    """Collects what to write to Redis until the next sync."""
+    """Collects writes to Redis until the next sync."""
 
     def __init__(
         self, scripts: Scripts, worker: str, lease: float, answer_within: float = 0.5, number: int = 0
     ) -> None:
-        """`number` is that of the partition.
+        """`number` is the partition's.
 
         `answer_within` is the time-out of the client in seconds, during which leases are not checked.
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Attempts:
-    """What the attempts of one executor share: the handlers, and the way of events to the worker."""
+    """Shared by the attempts of one executor: the handlers, and the channel for events to the worker."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Attempts:
         from firmq.worker.durable.replay import Replay, in_redis  # most handlers have no steps
 
         if recorder.assignment is None:
-            raise RuntimeError("this attempt has no task")
+            raise RuntimeError("this attempt belongs to no task")
         assignment, outcomes = recorder.assignment, self.outcomes
         handler = self.handlers[assignment.type.decode()]
         pin = self.version_of(handler) if handler.pin_version else ""
@@ -93,7 +93,7 @@ class Attempts:
         self.send((ipc.PROGRESS, number, dump({"fraction": fraction, "message": message})))
 
     def report_leftovers(self, handler: str, what: str, level: int, ends: bool) -> None:
-        """Reports what a handler left behind, and whether this executor ends for it."""
+        """Reports a handler's leftovers, and whether this executor ends because of them."""
         printable = what[:1000].encode("utf-8", "backslashreplace").decode()
         self.send((ipc.LEFT, handler, printable, level, ends))
 
@@ -175,10 +175,10 @@ class Attempt:
             open_replay=self.attempts.open_replay,
         )
         current.set(self.task)
-        decimal.setcontext(decimal.getcontext().copy())  # the one that a module has used would be that of all attempts
+        decimal.setcontext(decimal.getcontext().copy())  # attempts must not share a context that a module has used
 
     def call(self) -> Any:
-        """Returns what the handler returns: a coroutine function its coroutine.
+        """Returns the handler's result: of a coroutine function, its coroutine.
 
         Raises the errors of `prepared`, and whatever the handler raises.
         """

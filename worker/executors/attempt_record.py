@@ -17,7 +17,7 @@ def attempt_record(
     traceparent: str | None,
     lines: Iterable[str],
 ) -> dict[str, Any]:
-    """Returns who ran it, when by Redis' clock in microseconds, its trace, and what it logged."""
+    """Returns its worker, its times by Redis' clock in microseconds, its trace and its log lines."""
     record: dict[str, Any] = {
         "worker": worker,
         "enqueued_at": enqueued_us,

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         os._exit(2)  # threads of earlier hooks must not keep it alive
     own_signals.leave_to_worker()  # a module or a hook may have taken them
     executor.attempts.send((ipc.HELLO, *pack(types)))
-    gc.freeze()  # what is loaded stays: a full collection among tasks would hold up all of them for 20 ms
+    gc.freeze()  # loaded objects stay: a full collection among tasks would hold up all of them for 20 ms
     executor.run()
     start_hooks.run_stopping(HOOKS.executor_stopping, about, executor.run_coroutine, settings.hook_timeout)
     return 0

@@ -33,7 +33,7 @@ class Children:
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._stay = set(descendants(os.getpid()))
         self.missed = False
-        """Whether later tasks can miss what was ended: a pool stands for it, or it is started again."""
+        """Whether later tasks can miss an ended process: a pool uses it, or it is started again."""
 
     def end_new(self) -> list[str]:
         """Kills and reaps all that were started since; returns their names."""
@@ -52,13 +52,13 @@ class Children:
                 with contextlib.suppress(ChildProcessError):  # a grandchild, adopted when its parent has ended
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
-        self._stay |= set(new)  # what cannot be ended must not delay later tasks
+        self._stay |= set(new)  # processes that cannot be ended must not delay later tasks
         self.missed = self.missed or bool(new)
         return [name for name in ended.values() if name]
 
 
 def _are_kept(pids: Collection[int]) -> bool:
-    """Returns whether an object stands for one of these processes that is more than a left child."""
+    """Returns whether an object refers to one of these processes as more than a left child."""
     programs = [each for each in gc.get_referrers(subprocess.Popen) if isinstance(each, subprocess.Popen)]
     dropped = subprocess._active  # type: ignore[attr-defined]  # noqa: SLF001
     kept = [forkserver._forkserver._forkserver_pid, *(each.pid for each in multiprocessing.active_children())]  # type: ignore[attr-defined]  # noqa: SLF001

@@ -47,7 +47,7 @@ _FEWEST_CALLS = 32
 _LATE = 0.1
 """Seconds by which the loop may be late before an attempt gets them back at its time limit."""
 _IDLE = 0.01
-"""Seconds without an attempt after which what attempts left behind is looked for."""
+"""Seconds without an attempt after which leftovers of attempts are looked for."""
 
 
 class WorkerStops(BaseException):
@@ -83,7 +83,7 @@ class Running:
         self.attempt = attempt
         self.of_thread = of_thread
         self.begun = False
-        """Whether its coroutine has made its first step: one that is cancelled before that never runs."""
+        """Whether its coroutine has made its first step; cancelled earlier, it never runs."""
         self.context = copy_context()
         """Of its own: context variables of its handler reach no other attempt."""
         self.on_loop = Begun()
@@ -91,7 +91,7 @@ class Running:
         """Whether it was interrupted in a thread."""
         self.ended = False
         self.closing = False
-        """Whether its coroutine is being closed, so that nothing of what it raises counts."""
+        """Whether its coroutine is being closed, so that its errors do not count."""
         self.ending = False
         """Whether its outcome is being sent: nothing may interrupt that."""
         self.extended = False
@@ -99,7 +99,7 @@ class Running:
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
         self.raised: BaseException | None = None
-        """What its function raised in a thread: a coroutine makes a RuntimeError of StopIteration."""
+        """The error of its function in a thread: a coroutine turns StopIteration into RuntimeError."""
         self.result: bytes | BaseException | None = None
         """How the handler ended, while the hooks that follow it run: nothing that they do changes that."""
         self.task: asyncio.Task[None] | None = None
@@ -124,7 +124,7 @@ class Running:
     ) -> tuple[Any, BaseException | None]:
         """Runs a function in this thread, where `interrupt` can reach it; `known` is the interruption so far.
 
-        Returns what it returns and what it raises: a future takes no StopIteration, and changes some other errors.
+        Returns its result and its error: a future takes no StopIteration, and changes some other errors.
         """
         if not self.thread_cleared:
             self.thread_cleared = True
@@ -306,7 +306,7 @@ class ConcurrentExecutor:
         self._finish(running, result)
 
     async def _run_after_hooks(self, running: Running) -> Any:
-        """Runs the `before_task` hooks and the handler; returns what the handler returns."""
+        """Runs the `before_task` hooks and the handler; returns the handler's result."""
         attempt = running.attempt
         call = await self._prepared(running)
         attempt.hooked = True
@@ -408,11 +408,11 @@ class ConcurrentExecutor:
         """Ends this process when an attempt fails and another may have caused it: all of them run again, and apart."""
         beside_others = len(self.running) > 1 or self._unchecked
         if beside_others and any(_lower(now, before) for now, before in zip(limits(), self._limits, strict=True)):
-            log.error("a handler changed the resource limits of its process: the tasks beside it run again")
+            log.error("a handler changed the resource limits of its process: the other tasks there run again")
             self._flush()
             os._exit(1)
 
-    # --- what attempts leave behind ---
+    # --- leftovers of attempts ---
 
     def _end_children(self, running: Running) -> None:
         """Cancels the tasks that a handler left running; those that ignore it are closed a moment later."""
@@ -443,7 +443,7 @@ class ConcurrentExecutor:
             self._idle_check = self.loop.call_later(_IDLE, self._check)
 
     def _check(self) -> None:
-        """Restores what handlers changed in this process, once none runs."""
+        """Undoes the handlers' changes to this process, once none runs."""
         self._idle_check = None
         if self.running or self._begun or not self._unchecked:
             return
@@ -557,7 +557,7 @@ def _lower(now: tuple[int, int], before: tuple[int, int]) -> bool:
 
 
 def _judged(error: BaseException, interruption: BaseException | None) -> BaseException:
-    """Returns what ended an attempt: its interruption where the error only carried it out."""
+    """Returns the error that ended an attempt: its interruption where the error only carried it out."""
     if isinstance(interruption, WorkerStops):
         return interruption  # whatever the handler made of it: the attempt runs again at no cost
     if blocked := next((each for each in leaves(error) if type(each) is LoopBlocked), None):
@@ -579,7 +579,7 @@ def _close(task: asyncio.Task[Any]) -> bool:
     coroutine = task.get_coro()
     try:
         coroutine.close()
-    except BaseException:  # it awaits something again, or raises what it likes
+    except BaseException:  # it awaits something again, or raises any error
         return False
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     task.cancel()

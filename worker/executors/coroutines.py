@@ -14,7 +14,7 @@ _THREADS = 32
 
 
 class CoroutineRunner:
-    """Runs one coroutine after another in an event loop of its own; `left` names what could not be ended."""
+    """Runs one coroutine after another in an event loop of its own; `left` names the tasks that could not be ended."""
 
     def __init__(self, cancel_wait: float) -> None:
         """`cancel_wait` is how many seconds cancelled tasks of an ended coroutine may still run."""

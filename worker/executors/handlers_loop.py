@@ -1,4 +1,4 @@
-"""The event loop of handlers. What attempts share of a loop belongs to each of them here, or is undone after each."""
+"""The event loop of handlers. State that attempts share on a loop belongs to each of them, or is undone after each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREADS_LEFT = "calls that still run in all threads of a ThreadPoolExecutor, suc
 
 
 class Begun:
-    """What one attempt has begun on the loop, and set there for itself."""
+    """Calls that one attempt has begun on the loop, and its own settings there."""
 
     __slots__ = ("calls", "calls_elsewhere", "executor", "factory", "tasks")
 
@@ -27,7 +27,7 @@ class Begun:
         self.calls: set[Future[Any]] = set()
         """Calls in threads; cancelling the coroutine that waits for one does not end it."""
         self.calls_elsewhere: dict[Future[Any], tuple[Executor, asyncio.Future[Any]]] = {}
-        """Those in executors that may outlive the attempt, with what waits for them."""
+        """Calls in executors that may outlive the attempt, with the futures that wait for them."""
         self.executor: Executor | None = None
         self.factory: Callable[..., Any] | None = None
 
@@ -53,7 +53,7 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
         self._settings = self.get_debug(), self.get_exception_handler(), self.slow_callback_duration
 
     def restore_settings(self) -> None:
-        """Undoes what an attempt has set."""
+        """Undoes the settings of an attempt."""
         if (self.get_debug(), self.get_exception_handler(), self.slow_callback_duration) != self._settings:
             debug, handler, self.slow_callback_duration = self._settings
             self.set_debug(debug)
@@ -117,11 +117,11 @@ class HandlersLoop(asyncio.AbstractEventLoop if TYPE_CHECKING else object):  # t
             await asyncio.wait([asyncio.wrap_future(call) for call in list(own.calls)], timeout=timeout)
 
     async def shutdown_asyncgens(self) -> None:
-        """Does nothing: the generators may be those of other attempts."""
+        """Does nothing: the generators may belong to other attempts."""
 
 
 def new_loop(threads: int) -> HandlersLoop:
-    """Returns a loop, that of uvloop where it is installed; `asyncio.to_thread` has so many threads."""
+    """Returns a loop, uvloop's where it is installed; `asyncio.to_thread` has so many threads."""
     try:
         import uvloop  # type: ignore[import-not-found,unused-ignore]  # optional
 

@@ -104,7 +104,7 @@ def _list(name: str, items: list[Any]) -> Property:
     def restore(before: list[Any]) -> None:
         items[:] = before
         with warnings.catch_warnings():
-            pass  # makes Python forget what it remembers of other filters
+            pass  # makes Python drop its cache of other filters
 
     return Property(name, items.copy, restore)
 
@@ -149,7 +149,7 @@ def _loggers(known: dict[str, Any]) -> Property:
 
 @functools.cache
 def _own_thread_locals() -> list[threading.local]:
-    """Returns those of modules that are neither Python's nor installed: libraries keep connections in theirs."""
+    """Returns the ones in modules that are neither Python's nor installed: libraries keep connections in theirs."""
     installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     own = [
         each
@@ -171,7 +171,7 @@ def _thread_locals() -> Property:
 
 
 def clear_thread_locals() -> None:
-    """Removes what earlier attempts have left in this thread of theirs."""
+    """Removes values that earlier attempts have left in this thread."""
     for each in _own_thread_locals():
         if type(each) is threading.local:
             vars(each).clear()

@@ -43,8 +43,8 @@ class Assignment(NamedTuple):
     """A task assigned to an executor. Times in microseconds; `limit` in seconds.
 
     `data` is as stored (`firmq.shared.domain.task_data`); local mode gives plain JSON.
-    `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is what it brought of an
-    RQ job. `token` is that of the lease, which is in this `partition`.
+    `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is the claim's part of an
+    RQ job. `token` is the lease's, in this `partition`.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Assignment(NamedTuple):
 class EndedAttempt(NamedTuple):
     """How an attempt ended, as in `report.lua`; the worker passes it on unparsed.
 
-    `outcome` is a value of `Outcome`, and `state`, what the task becomes, one of `TaskState`. `rq_result` is the result
+    `outcome` is a value of `Outcome`, and `state`, the task's new state, one of `TaskState`. `rq_result` is the result
     or the traceback for RQ's tools.
     """
 
@@ -92,7 +92,7 @@ SERIAL, CONCURRENT = "serial", "concurrent"
 
 HELLO, OUTCOME, PROGRESS, LOG, SPAN = "hello", "outcome", "progress", "log", "span"
 LEFT = "left"
-"""After an outcome: what the handler left behind, and whether the executor therefore ends."""
+"""After an outcome: the handler's leftovers, and whether the executor therefore ends."""
 STOPPED = "stopped"
 """In place of an outcome: the attempt was stopped because its executor has to end."""
 BLOCKED = "blocked"

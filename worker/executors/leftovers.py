@@ -1,4 +1,4 @@
-"""Finds what attempts leave behind in an executor's process, undoes it where possible, and reports it."""
+"""Finds changes that attempts leave in an executor's process, undoes them where possible, and reports them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NAMES = 10
 _import_system: dict[str, Any] = vars(vars(importlib)["_bootstrap"])
 _find_and_load = _import_system["_find_and_load"]
 Report = Callable[[str, str, int, bool], None]
-"""Reports to the worker: the handler, what it left behind, the log level, and whether this executor ends."""
+"""Reports to the worker: the handler, its leftovers, the log level, and whether this executor ends."""
 
 
 class Leftovers:
@@ -86,7 +86,7 @@ class Leftovers:
         return not changes or self._all_undone(handlers, changes)
 
     def _all_undone(self, handler: str, changes: Sequence[Change]) -> bool:
-        """Returns whether all is undone; reports what is not, and once what is."""
+        """Returns whether all is undone; reports each change that is not, and once each that is."""
         if stays := [change.description for change in changes if not change.undone]:
             self._report(handler, ", ".join(stays), logging.WARNING, True)
             return False
@@ -131,7 +131,7 @@ class Leftovers:
         return True
 
     def _keep_what_imports_change(self) -> None:
-        """Leaves what modules set up once, when they are imported; nothing public sees both ends of an import."""
+        """Keeps changes that modules make once, at their import; no public API sees both ends of an import."""
         importing = threading.local()
 
         def find_and_load(*arguments: Any) -> Any:

@@ -99,7 +99,7 @@ class LoopWatch:
         while True:
             self._active.wait()
             time.sleep(_LOOK)
-            # Many short steps in one turn of the loop are no blockage: only what one task takes counts.
+            # Many short steps in one turn of the loop are no blockage: only the time of a single task counts.
             if (task := asyncio.current_task(self.loop)) is not seen:
                 seen, in_task_since = task, time.monotonic()
             turned_at = max(self._turned_at, in_task_since)
@@ -127,7 +127,7 @@ class LoopWatch:
 
     def _blockage(self, seconds: float) -> Blockage:
         frames = traceback.extract_stack(self._frame())
-        # The frames of the loop and of this package come first; the handler's own are what helps.
+        # The frames of the loop and of this package come first; only the handler's own help.
         own = [each for each in frames if not each.filename.startswith(_OURS) and "asyncio" not in each.filename]
         last = (own or frames)[-1]
         stack = "".join(traceback.format_list((own or list(frames))[-_MOST_FRAMES:]))

@@ -51,7 +51,7 @@ class ExecutorMonitor:
         spans: SpanForwarder,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`margin` is that of the sessions."""
+        """`margin` is the sessions'."""
         self.settings = settings
         self.pool = pool
         self.lanes = lanes
@@ -155,7 +155,7 @@ class ExecutorMonitor:
             claimed.session.report(self.crash_reports.stopped(claimed, began_at, self.drain_began_at))
 
     def _on_leftovers(self, executor: ExecutorProcess, handler: str, what: str, level: int, ends: bool) -> None:
-        """Logs once what a handler left behind; replaces an executor that ends for it: no other task has begun."""
+        """Logs once what a handler left behind; replaces an executor that ends for it, before another task begins."""
         if (about := (handler, what)) not in self._logged and len(self._logged) < _MOST_LOGGED:
             self._logged.add(about)
             log.log(level, "handler %s left behind %s", *about, extra={"executor": executor.pid, "replaced": ends})
@@ -313,7 +313,7 @@ class ExecutorMonitor:
             return self.crash_reports.interrupted(claimed, began_at, f"its executor was stopped ({because})")
         why = because.partition(": ")[2] or executor.cause_of_death()
         if many:
-            log.warning("task %s: %s; it ran beside others", claimed.id.decode(), why, extra=claimed.log_fields)
+            log.warning("task %s: %s; other tasks ran in the same process", claimed.id.decode(), why, extra=claimed.log_fields)
             return self.crash_reports.suspected(claimed, began_at, why, len(executor.assigned))
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1

@@ -1,4 +1,4 @@
-"""Outcomes of attempts: results and errors as in `report.lua`, and what follows from an error."""
+"""Outcomes of attempts: results and errors as in `report.lua`, and the consequence of an error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _NULL = base64.b64encode(b"null")
 
 
 class Judgement(NamedTuple):
-    """The outcome of a failed attempt, what the task becomes, and the microseconds until its next attempt.
+    """The outcome of a failed attempt, the task's new state, and the microseconds until its next attempt.
 
     For a task that sleeps, which becomes scheduled, `delay_us` is the instant of its next attempt. `cause` is the error
     that decided: of a group, one of its errors.
@@ -110,7 +110,7 @@ class Outcomes:
         return _NULL if value is None else base64.b64encode(self.json(value, "the handler", "the result"))
 
     def json(self, value: object, who: str, what: str) -> bytes:
-        """Returns what a handler, or a step of it, returned as JSON. Raises the errors of `result`, in these words."""
+        """Returns the value of a handler or a step as JSON. Raises the errors of `result`, in these words."""
         try:
             try:
                 text = _dumped(value)
@@ -161,7 +161,7 @@ class Outcomes:
     def completed(
         self, number: int, record: Mapping[str, Any], result: bytes, run_us: int, job_end: bytes = b""
     ) -> EndedAttempt:
-        """Returns the outcome of a successful attempt; `job_end` is that of an RQ job (`_job_end.lua`)."""
+        """Returns the outcome of a successful attempt; `job_end` is an RQ job's (`_job_end.lua`)."""
         history = dump({**record, "outcome": "completed"})
         return EndedAttempt(number, "completed", "completed", 0, history, job_end, result, run_us, "")
 
@@ -174,7 +174,7 @@ class Outcomes:
         judgement: Judgement,
         version: str = "",
     ) -> EndedAttempt:
-        """Returns the outcome of a failed attempt; `version` is that of the type which refused the data."""
+        """Returns the outcome of a failed attempt; `version` is the type version that rejected the data."""
         outcome, state, delay_us, cause = judgement
         if state is TaskState.SCHEDULED and isinstance(cause, TaskSuspended):
             return self._suspended(assignment, cause, record, run_us, judgement)
@@ -233,7 +233,7 @@ class Outcomes:
         cancelled: bool = False,
         refusable: bool = False,
     ) -> Judgement:
-        """Returns what follows from an error: retry, dead letter, or cancelled (only if requested).
+        """Returns the consequence of an error: retry, dead letter, or cancelled (only if requested).
 
         With `refusable` an attempt that this worker cannot run at all is refused.
         """
@@ -271,7 +271,7 @@ class Outcomes:
     def _next_state(
         self, assignment: Assignment, handler: Handler | None, error: BaseException
     ) -> tuple[TaskState, int]:
-        """Returns what a failed task becomes, and the delay before its next attempt in microseconds."""
+        """Returns the new state of a failed task, and the delay before its next attempt in microseconds."""
         rules = handler.rules if handler else RetryRules({})
         if is_a(error, (*FINAL, *(handler.give_up_on if handler else ()))) or rules.gives_up(error):
             return TaskState.FAILED, 0

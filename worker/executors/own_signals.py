@@ -1,6 +1,6 @@
 """The signals that an executor handles for itself, and that the processes of its handlers must not inherit.
 
-A program keeps ignoring what its parent ignored, so that SIGTERM could not end it; handlers are reset when another
+A program inherits ignored signals from its parent, so that SIGTERM could not end it; handlers are reset when another
 program starts. So the executor ignores no signal: those meant for its worker get a handler that does nothing. A process
 that is forked, as by multiprocessing, has the dispositions of a Python program before a signal can reach it.
 """

@@ -82,7 +82,7 @@ class ExecutorPool:
 
     @property
     def trouble(self) -> str | None:
-        """Returns why tasks cannot run here, or those of one kind."""
+        """Returns why tasks, or one kind of tasks, cannot run here."""
         if self._no_room:
             return f"it cannot start executors: {self._no_room}"
         for kind, failed in list(self._failed_starts.items()):

@@ -157,7 +157,7 @@ class ExecutorProcess:
         self.flush()
 
     def flush(self) -> bool:
-        """Writes what the pipe takes; returns whether all is written."""
+        """Writes as much as the pipe takes; returns whether all is written."""
         while self._unsent:
             try:
                 written = os.write(self._tasks, self._unsent)
@@ -258,7 +258,7 @@ class ExecutorProcess:
         return self._shutdown_sent and now > self._shutdown_sent_at + PATIENCE
 
     def reap(self) -> None:
-        """Waits for the dead process, and ends what it left behind unless it ended in order."""
+        """Waits for the dead process, and kills the processes that it left behind unless it exited cleanly."""
         if (self.process.poll() != 0 or self.assigned) and (names := self._end_all()):
             log.warning("killed processes that executor %d left behind: %s", self.pid, ", ".join(names))
         self.process.wait()
@@ -309,7 +309,7 @@ def _start(kind: str, worker: str, ends: ExecutorEnds, mark: str, most_files: in
 
 
 def _unless_failed(opened: contextlib.ExitStack, ends: tuple[int, int]) -> tuple[int, int]:
-    """Returns a pipe that is closed again if what follows fails."""
+    """Yields a pipe that is closed again if the block fails."""
     for end in ends:
         opened.callback(os.close, end)
     return ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _locale  # what `locale` and `signal` wrap: the same answers in a fraction of the time
+import _locale  # wrapped by `locale` and `signal`: the same answers in a fraction of the time
 import _signal  # type: ignore[import-not-found]
 import asyncio
 import faulthandler
@@ -51,7 +51,7 @@ class Property:
         self.original = self.read()
 
     def undo(self) -> tuple[str, bool]:
-        """Restores the original; returns what was changed, and whether it is undone."""
+        """Restores the original; returns the change, and whether it is undone."""
         try:
             parts = self.restore(self.original)
             undone = bool(self.read() == self.original)
@@ -92,7 +92,7 @@ class Group:
     def restore(self) -> list[Change]:
         """Restores changed properties; returns the changes."""
         changes: list[Change] = []
-        for _ in range(2):  # what comes back may itself be changed: a stream that was replaced, and closed before
+        for _ in range(2):  # the restored value may itself be changed: a stream that was replaced, and closed before
             values = [read() for read in self._read]
             if _equal(values, self._originals):
                 break
@@ -195,7 +195,7 @@ def _restore_signals(numbers: list[int], original: list[Any]) -> str:
 
 
 def _environment() -> Property:
-    """The dictionary behind os.environ: comparing it takes half a microsecond, os.environ itself thirty."""
+    """The dictionary inside os.environ: comparing it takes half a microsecond, os.environ itself thirty."""
     variables: dict[bytes, bytes] = vars(os.environ)["_data"]
     found = Property("environment variables", lambda: variables, _restore_environment)
     found.original = dict(variables)

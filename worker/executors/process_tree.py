@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 MARK = "FIRMQ_EXECUTOR"
-"""An environment variable of an executor, inherited by what its handlers start; its value is unique."""
+"""An environment variable of an executor, inherited by processes that its handlers start; its value is unique."""
 
 
 class ProcessIdentity(NamedTuple):
@@ -48,7 +48,7 @@ def processes() -> dict[int, Process]:
 
 
 def descendants(pid: int, without: Collection[int] = ()) -> list[int]:
-    """Returns the processes below one, parents first, without some and what is below those."""
+    """Returns the descendants of a process, parents first, without some and their descendants."""
     return _with_all_below([pid], {each: found for each, found in processes().items() if each not in without})[1:]
 
 
@@ -77,8 +77,8 @@ def name_of(pid: int) -> str:
 def end(executors: Sequence[ProcessIdentity]) -> list[str]:
     """Kills executors and all that their handlers started, and returns the names of the latter.
 
-    To an executor belongs what is below it, what is in the session that it leads, what carries its mark, and what is
-    below those: its children are found after its own death too. All are stopped first, so that none escapes by forking.
+    An executor's processes are its descendants, the session that it leads, processes that carry its mark, and their
+    descendants: its children are found after its own death too. All are stopped first, so that none escapes by forking.
     """
     names: dict[int, str] = {}
     while new := [pid for pid in _belonging(executors) if pid not in names]:

@@ -66,7 +66,7 @@ class Recorder:
         pause: float = 0.2,
         assignment: Assignment | None = None,
     ) -> None:
-        """`assignment` is that of the attempt, in an executor."""
+        """`assignment` is the attempt's, in an executor."""
         self.assignment = assignment
         self.number = number
         self.limit = limit

@@ -120,7 +120,7 @@ class SerialExecutor:
             attempt.begin()
             self.interruptible = True
             value = self._call_after_hooks(attempt) if self.attempts.hooked else attempt.call()
-            if hasattr(type(value), "__await__"):  # also what a plain decorator of a coroutine function returns
+            if hasattr(type(value), "__await__"):  # also the result of a plain decorator of a coroutine function
                 value = self.coroutines.run(value)
             result = attempt.result(value)
             if attempt.is_large(result):

@@ -34,7 +34,7 @@ _OURS = "firmq"
 
 
 class SpanWriter(SpanProcessor):
-    """Takes ended spans in an executor: sends each to the worker, and summarizes those of a handler for its record."""
+    """Takes ended spans in an executor: sends each to the worker, and summarizes a handler's spans for its record."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self.send = send
@@ -81,7 +81,7 @@ def _description(span: ReadableSpan) -> str:
 
 
 def pack(span: ReadableSpan) -> bytes:
-    """Returns everything about a span except its resource, in JSON; what UTF-8 cannot hold is replaced."""
+    """Returns everything about a span except its resource, in JSON; characters outside UTF-8 are replaced."""
     scope = span.instrumentation_scope
     fields = (
         str(span.name),

@@ -9,11 +9,11 @@ import sys
 from typing import Any, TextIO
 
 _PATIENCE_MS = 500
-"""Milliseconds for which the reader of a full pipe is waited for; less than what blocks an event loop."""
+"""Milliseconds for which the reader of a full pipe is waited for; less than an event loop's blockage."""
 
 
 class _File(io.FileIO):
-    """A file that drops what it cannot write: a pipe is not read, its reader is gone, the terminal, or room on disk."""
+    """A file that drops output it cannot write: nobody reads the pipe, the terminal is gone, or the disk is full."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)

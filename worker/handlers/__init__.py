@@ -1,1 +1,1 @@
-"""Handlers: the functions behind task types, and what they can use while they run."""
+"""Handlers: the functions that run task types, and the API that they can use."""

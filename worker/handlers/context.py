@@ -77,7 +77,7 @@ def report_progress(fraction: float, message: object = "") -> None:
     """Reports progress: a fraction from 0 to 1 and a few words, shown by GET /tasks/{id}.
 
     Cheap: calls faster than a few times a second are merged. Does nothing outside of a handler, so that the function
-    can be called in tests. Never fails: a number out of range counts as 0 or 1, and what is no number is logged.
+    can be called in tests. Never fails: a number out of range counts as 0 or 1, and anything else is logged.
     """
     task = current.get()
     if task is None or not task.recorder:

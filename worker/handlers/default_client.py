@@ -1,4 +1,4 @@
-"""The client of typed submission: a given one, one that is set for the process, or one for FIRMQ_URL."""
+"""The client of typed submission: a given one, the process's own, or one for FIRMQ_URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _of_loop: dict[AbstractEventLoop, _Clients] = {}
 
 
 def use_client(*clients: TaskSubmitter | AsyncTaskSubmitter) -> tuple[TaskSubmitter | AsyncTaskSubmitter, ...]:
-    """Sets what handlers' `submit` and `submit_async` use in this process: a client, one for asyncio, or both.
+    """Sets the client of handlers' `submit` and `submit_async` in this process: a client, one for asyncio, or both.
 
     Without one for asyncio, `submit_async` calls the other in a thread. Without arguments, FIRMQ_URL decides
     again. Returns the clients that were set before.

@@ -1,6 +1,6 @@
-"""What an error is, for everything that asks: outcomes, rules for retries, dead letters, hooks and steps.
+"""Classifies errors for outcomes, rules for retries, dead letters, hooks and steps.
 
-An exception group is what its errors are, because `asyncio.TaskGroup` wraps whatever its tasks raise. Nothing here
+An exception group counts as its errors, because `asyncio.TaskGroup` wraps whatever its tasks raise. Nothing here
 trusts the class of an error: a handler may raise one whose `__str__`, `__class__` or metaclass fails.
 """
 
@@ -66,7 +66,7 @@ def decisive(
         elif is_a(each, (TaskSuspended,)):
             rank, number = 5, getattr(each, "until_us", 0.0)
         elif is_a(each, (cancelled, GeneratorExit)):
-            rank = 6  # what the end of another task made of it
+            rank = 6  # caused by the end of another task
         elif rank != FINAL and is_a(each, (RetryLater,)):
             rank, number = 2, -each.delay.total_seconds()  # type: ignore[attr-defined]  # it has passed its check
         return rank, number, class_name(each), _text(each)

@@ -1,7 +1,7 @@
 """Hooks: functions of the user that run around each attempt, and when executors and workers start and stop.
 
 Hooks run in the order of their registration; those that end something (`after_task`, `executor_stopping`,
-`worker_stopping`) in the opposite order, so that what was opened first is closed last.
+`worker_stopping`) in the opposite order, so that the first resource opened is the last one closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firmq.worker.handlers.signals import GiveUp, RetryLater, TaskCancelled, Tim
 log = logging.getLogger(__name__)
 
 ENDS_ATTEMPT = (GiveUp, RetryLater, TimeLimitExceeded, TaskCancelled)
-"""What a `before_task` hook may raise to end the attempt; other errors are logged."""
+"""Errors that a `before_task` hook may raise to end the attempt; others are logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class AttemptOutcome:
     """How an attempt ended, for `after_task` and `on_failure` hooks.
 
     `outcome` is "completed", "failed", "timed_out" or "cancelled"; or "interrupted", when it runs again at no cost.
-    `state` is what the task becomes, "failed" for a dead letter. `error` is the exception that ended the handler;
+    `state` is the task's new state, "failed" for a dead letter. `error` is the exception that ended the handler;
     `cause` is the one that decided: the same, or one of the errors of an exception group.
     """
 
@@ -95,7 +95,7 @@ class Hook:
 
     @contextmanager
     def guarded(self, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-        """Logs errors of the hook in this block, instead of raising them; those of the classes `passing` are raised."""
+        """Logs errors of the hook in this block instead of raising them, except errors of the classes `passing`."""
         try:
             yield
         except BaseException as error:  # a hook that ends with SystemExit must not end the executor
@@ -200,7 +200,7 @@ Call = Callable[..., object]
 
 
 def run_before(task: CurrentTask, call: Call) -> None:
-    """Runs the `before_task` hooks. Raises only what ends the attempt."""
+    """Runs the `before_task` hooks. Raises only errors that end the attempt."""
     for hook in HOOKS.before_task:
         with hook.guarded(ENDS_ATTEMPT):
             call(hook, task)

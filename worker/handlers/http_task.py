@@ -63,7 +63,7 @@ class HttpCall(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What this worker allows."""
+    """The outbound requests that this worker allows."""
 
     egress_policy: EgressPolicy
     max_result_bytes: int
@@ -148,7 +148,7 @@ def headers_of(
 
 
 def result_of(answer: Answer, rules: Rules) -> dict[str, Any]:
-    """Returns the result of the task: the status, some headers and the body, cut to what a result may have."""
+    """Returns the result of the task: the status, some headers and the body, cut to the size of a result."""
     headers = {name: answer.headers[name][:_LONGEST_HEADER] for name in _SHOWN_HEADERS if name in answer.headers}
     result: dict[str, Any] = {"status": answer.status, "headers": headers, "body": None}
     room = rules.max_result_bytes - _ENVELOPE - _size(headers)

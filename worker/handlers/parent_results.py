@@ -41,7 +41,7 @@ class ParentTask:
         """
         if self.too_large:
             raise ResultUnavailable(
-                f"the results of the parents are too large together, and that of {self.id} was left out: "
+                f"the results of the parents are too large together, and the one of {self.id} was left out: "
                 "set PAYLOAD_STORE, or return where a large result is, not the result itself"
             )
         if self.answer is None:

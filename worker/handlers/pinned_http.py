@@ -86,7 +86,7 @@ def addresses_of(target: Target, egress_policy: EgressPolicy, ask: Resolve = res
 
 
 class Connection:
-    """A connection for one request; `abort` ends it from another thread. `address` is what it is connected to."""
+    """A connection for one request; `abort` ends it from another thread. `address` is the peer's."""
 
     def __init__(self, egress_policy: EgressPolicy, ask: Resolve = resolve) -> None:
         self.egress_policy = egress_policy
@@ -107,7 +107,7 @@ class Connection:
     ) -> Answer:
         """Sends a request to the first address that takes a connection, and reads up to `most` bytes of the answer.
 
-        Without `most`, only what comes with the head of the answer is read. Raises NotAllowed, and CallFailed when
+        Without `most`, only the bytes that arrive with the head are read. Raises NotAllowed, and CallFailed when
         there is no answer.
         """
         target = self.egress_policy.read(url)
@@ -117,7 +117,7 @@ class Connection:
         except http.client.HTTPException as error:
             # The text of the error comes from the host, and the sender of a task must not read an internal host. The
             # traceback would show it, too.
-            raise CallFailed(f"did not answer as a web server does ({type(error).__name__})") from None
+            raise CallFailed(f"did not send a valid HTTP response ({type(error).__name__})") from None
         except OSError as error:
             raise CallFailed(f"did not answer: {type(error).__name__}: {error}") from error
         finally:
@@ -146,7 +146,7 @@ class Connection:
         sock.settimeout(None)
         self._sock = sock
         if self._aborted:
-            raise OSError("the call was ended")
+            raise OSError("the call was aborted")
 
     def _request(
         self, target: Target, method: str, body: bytes | None, headers: Mapping[str, str], most: int | None
@@ -172,7 +172,7 @@ class Connection:
 async def in_thread(connection: Connection, work: Callable[[], T], within: float | None = None) -> T:
     """Runs work that uses the connection in a thread, and aborts it when it takes longer, or when it is cancelled.
 
-    Raises what the work raises, and CallFailed when it took longer than `within` seconds.
+    Raises the errors of `work`, and CallFailed when it took longer than `within` seconds.
     """
     done: Future[T] = Future()
 

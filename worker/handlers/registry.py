@@ -62,7 +62,7 @@ _ARGUMENTS: Mapping[str, tuple[Any, str]] = {
     "queue": (constr(strict=True, pattern=f"^{QUEUE_NAME.pattern}$"), "letters, digits, `.`, `_` and `-`, at most 64"),
     "preview": (StrictStr, 'text, such as "order {order}"'),
 }
-"""What the arguments of the decorator may be; None stands for the default."""
+"""Accepted arguments of the decorator; None selects the default."""
 
 
 class HandlerError(FirmqError):
@@ -71,9 +71,9 @@ class HandlerError(FirmqError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """A function behind a task type.
+    """The function that runs a task type.
 
-    `read` validates the JSON text of the data. It returns what `call` takes: a mapping for keyword arguments, or one
+    `read` validates the JSON text of the data. It returns the input of `call`: a mapping for keyword arguments, or one
     value. `write` takes the arguments of a call and returns the data.
     """
 
@@ -125,7 +125,7 @@ class Registry:
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         self.context: Callable[[], AbstractContextManager[object]] | None = None
-        """Returns what each attempt runs its handler in, for example the context of a web app."""
+        """Returns the context manager around each handler, for example the context of a web app."""
 
     def add(self, handler: Handler) -> None:
         """Adds a handler, in place of an earlier version. Raises HandlerError when another function has the name."""
@@ -164,7 +164,7 @@ def task(
     """Registers a function as the handler of a task type, and gives it `submit`, which submits such a task.
 
     A function whose only parameter is named `data` gets the whole JSON value; any other gets the members of a JSON
-    object as its parameters. Annotations decide what is accepted (anything that pydantic knows). `timeout` is in
+    object as its parameters. Annotations define the accepted values (anything that pydantic knows). `timeout` is in
     seconds; the retry fields override the general policy; errors of the types in `give_up_on` are not retried.
     `retry` is a list of pauses in seconds, a function of the error and how many failures there were, which returns the
     pause or None to give up, or a mapping of error classes to these (None: no retry). `max_retries` bounds a function.
@@ -242,9 +242,9 @@ def load(modules: Iterable[str]) -> Registry:
 
 
 def import_project_module(module: str) -> None:
-    """Imports a module, also from the working directory. Raises HandlerError with what to write if there is none.
+    """Imports a module, also from the working directory. Raises HandlerError with the correct name if it is missing.
 
-    The directory stands behind the standard library, whose names its modules may have, and before installed packages.
+    The directory follows the standard library, whose names its modules may have, and precedes installed packages.
     """
     here = os.getcwd()
     if here not in map(os.path.abspath, sys.path):
@@ -340,7 +340,7 @@ def _check(name: str, argument: str, value: object) -> None:
 
 
 def _check_function(name: str, function: Any) -> None:
-    """Raises HandlerError for what cannot be a handler."""
+    """Raises HandlerError for an object that cannot be a handler."""
     if isinstance(function, type | classmethod) or not (callable(function) and hasattr(function, "__qualname__")):
         kind = function.__name__ if isinstance(function, type) else type(function).__name__
         what = f"the class {kind}" if isinstance(function, type) else f"a {kind}"
@@ -376,7 +376,7 @@ def _rules(name: str, given: object) -> tuple[Changes, RetryRules]:
 def _adapter(name: str, function: Callable[..., Any]) -> tuple[TypeAdapter[Any], bool]:
     """Returns the parser of the data, and whether the function takes it as a whole."""
     parameters = list(inspect.signature(function).parameters.values())
-    # Only those of the parameters: the result may be annotated with a name that exists for type checkers alone.
+    # Only of the parameters: the result may be annotated with a name that exists for type checkers alone.
     annotated = SimpleNamespace(
         __annotations__={p.name: p.annotation for p in parameters if p.annotation is not p.empty}
     )
@@ -428,7 +428,7 @@ def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: b
         if whole:
             call.apply_defaults()
             given, fields = call.arguments["data"], None
-        else:  # without the defaults: those of the worker apply
+        else:  # without the defaults: the worker's apply
             given, fields = call.arguments, set(call.arguments)
         value = adapter.validate_python(given, by_alias=True, by_name=True)
         written = adapter.dump_python(value, mode="json", include=fields, by_alias=True, round_trip=True)
@@ -436,7 +436,7 @@ def _writer(function: Callable[..., Any], adapter: TypeAdapter[Any], *, whole: b
             adapter.validate_json(json.dumps(written))
         except ValidationError as error:
             raise ValueError(
-                f"{_where(function)}(): a serializer writes what does not fit the parameters: {error}"
+                f"{_where(function)}(): a serializer writes values that do not fit the parameters: {error}"
             ) from None
         return written
 

@@ -37,7 +37,7 @@ class TaskCancelled(BaseException):
 class LeaseLost(BaseException):
     """Raised by a step whose result cannot be stored, because another worker may have the task already.
 
-    A BaseException, so that `except Exception` does not swallow it; what the attempt returns is not stored either.
+    A BaseException, so that `except Exception` does not swallow it; the attempt's return value is not stored either.
     """
 
 

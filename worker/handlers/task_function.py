@@ -19,7 +19,7 @@ _COPIED = (*functools.WRAPPER_ASSIGNMENTS, "__code__", "__defaults__", "__kwdefa
 
 
 class Submission(Generic[P]):
-    """Submits tasks of one type: the parameters are those of the handler, the options those of `Client.submit`."""
+    """Submits tasks of one type, with the handler's parameters and the options of `Client.submit`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Submission(Generic[P]):
         """Submits a task that calls the handler with these arguments. Returns when the task is stored.
 
         Raises TypeError for arguments that the handler does not take, pydantic's ValidationError for values that do not
-        fit, ClientError without a client, and what the client's `submit` raises.
+        fit, ClientError without a client, and the errors of the client's `submit`.
         """
         return self.prepare(*args, **kwargs)()
 

@@ -75,7 +75,7 @@ def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
 def deliver(notification: Notification, connection: Connection, secrets: Sequence[bytes]) -> dict[str, Any]:
     """Makes one attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
-        raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: give it those of the gateway")
+        raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: copy them from the gateway")
     body = content(notification)
     signed = headers(notification.message, int(time.time()), body, secrets)
     began = time.monotonic()
@@ -123,7 +123,7 @@ def headers(message: str, timestamp: int, body: bytes, secrets: Sequence[bytes])
 def _judge(url: str, answer: Answer, public: bool) -> None:
     if 200 <= answer.status < 300:
         return
-    # The sender of a task must not read what an internal host says.
+    # The sender of a task must not read an internal host's response.
     shown = answer.body[:200].decode("utf-8", "replace") if public else ""
     said = f"{url} answered {answer.status}" + (f": {shown!r}" if shown else "")
     if answer.status == _GONE:

@@ -106,7 +106,7 @@ class EmailChannel:
             with self._connected() as server:
                 server.send_message(self._email(message))
         except (smtplib.SMTPException, OSError, ValueError) as error:  # ValueError: a password that is not ASCII
-            raise SendingFailed(f"SMTP_URL did not take it: {type(error).__name__}: {error}") from None
+            raise SendingFailed(f"SMTP_URL did not accept it: {type(error).__name__}: {error}") from None
 
     def _connected(self) -> smtplib.SMTP:
         """Returns a connection, encrypted where the server offers it, and signed in if the address has a user."""

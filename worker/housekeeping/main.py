@@ -275,7 +275,7 @@ def main() -> int:
             presence.withdraw(name)
     metrics_server.stop()
     tracing.stop()
-    log.info("housekeeper %s ended in order", settings.instance_id)
+    log.info("housekeeper %s stopped cleanly", settings.instance_id)
     return 0
 
 
@@ -285,7 +285,7 @@ def _scripts(settings: Settings) -> Scripts:
 
 
 def _others(settings: Settings) -> dict[int, Scripts]:
-    """Returns what jobs need of all partitions; one that hangs must not delay the others for long."""
+    """Connects jobs to all partitions; one that hangs must not delay the others for long."""
     return {
         number: Scripts(connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"))
         for number, each in settings.partitions.items()
@@ -312,7 +312,7 @@ def _report(presences: Sequence[Presence], name: str, stop: threading.Event) -> 
 
 
 def _release_locks_of_dead(scripts: Scripts, instance: str) -> None:
-    """Releases what this instance held when it was killed, so that its jobs do not wait for the end of a lock."""
+    """Releases the locks that this instance held when it was killed, so that its jobs do not wait for their expiry."""
     with suppress(StoreUnavailable, *unanswered()):
         if names := LockAdmin(scripts).release_of_dead(instance):
             log.info("released locks of housekeepers that died: %s", ", ".join(names))
@@ -385,7 +385,7 @@ def _metrics_server(settings: Settings, partitions: Mapping[int, Parts]) -> Metr
 
 
 def _registry(partitions: Mapping[int, Parts]) -> CollectorRegistry:
-    """Returns the metrics of a single partition, or those of all with a label for each."""
+    """Returns the metrics of a single partition, or of all with a label for each."""
     found = next(iter(partitions.values())).registry
     if len(partitions) > 1:
         found = CollectorRegistry()

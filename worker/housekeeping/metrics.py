@@ -115,7 +115,7 @@ class Metrics:
         with self.scripts.redis.pipeline(transaction=False) as pipeline:
             for queue in waiting:
                 for lane in (queue.name, f"{queue.name}+"):
-                    # 0 is the turn of tasks with a score and without a tenant, which have those of the list.
+                    # 0 is the turn of tasks with a score and without a tenant, which share the list's turns.
                     pipeline.zrangebyscore(wait_queues(f"{lane}|"), "(0", "+inf", start=0, num=1, withscores=True)
             firsts = pipeline.execute()
         ages = [seen.seconds_since(_first(row)) for row in firsts]

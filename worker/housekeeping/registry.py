@@ -1,4 +1,4 @@
-"""What all housekeeping jobs have in common."""
+"""The common interface of all housekeeping jobs."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Housekeeper(Collector):
         except (RedisError, OSError, FirmqError) as error:
             record.failures += 1
             trouble = None if record.failing else error
-            # Logged as an error once: while Redis is away every run of every job fails.
+            # Logged as an error once: during an outage of Redis every run of every job fails.
             log.log(
                 logging.DEBUG if record.failing else logging.ERROR, "housekeeping job %s failed: %s", job.name, error
             )

@@ -106,7 +106,7 @@ def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         asgiref = sys.modules.get("asgiref.sync")
-        # With Django, what `sync_to_async` calls runs in this thread, where a test has its transaction.
+        # With Django, calls by `sync_to_async` run in this thread, where a test has its transaction.
         return asyncio.run(coroutine) if asgiref is None else asgiref.async_to_sync(_await)(coroutine)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(copy_context().run, asyncio.run, coroutine).result()

@@ -58,7 +58,7 @@ class LocalClient:
         self.keys: dict[str, Accepted] = {}
         self.signals: dict[str, Any] = {}
         self.outputs: dict[str, list[Any]] = {}
-        """What each task has emitted, in all of its attempts, by its id."""
+        """The output of each task, in all of its attempts, by its id."""
 
     def submit(
         self, task_type: str, data: Any = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
@@ -74,7 +74,7 @@ class LocalClient:
     def batch(
         self, tasks: Iterable[Mapping[str, Any]], *, name: str | None = None, then: Mapping[str, Any] | None = None
     ) -> LocalBatch:
-        """Runs each task: those of a list now, those of another iterable when it is iterated over."""
+        """Runs each task: of a list now, of another iterable when it is iterated over."""
         _check_supported({"then"} if then else ())
         return LocalBatch(self, tasks).send(tasks)
 
@@ -98,7 +98,7 @@ class LocalClient:
         return Ended(task_id=task_id, status=task.status, result=task.result, error=task.error)
 
     def result(self, task_id: str, timeout: Seconds | None = None) -> Any:
-        """Returns what the handler returned. Raises TaskFailed if it failed, and NotFound."""
+        """Returns the handler's result. Raises TaskFailed if it failed, and NotFound."""
         ended = self.wait(task_id)
         if ended.status is not TaskState.COMPLETED:
             raise TaskFailed(ended)

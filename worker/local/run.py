@@ -25,17 +25,17 @@ from firmq.worker.local import attempts
 from firmq.worker.local.client import LocalClient
 
 COMPLETED, FAILED, USAGE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit statuses, those of the other commands."""
+"""Exit statuses, the same as for other commands."""
 
 
 class Raised:
-    """What the handler raised last, with its traceback, which the record of the task has as text only."""
+    """The handler's last error, with its traceback, which the record of the task has as text only."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
     def by(self, handler: Handler) -> Callable[..., Any]:
-        """Returns the function of a handler, which keeps here what it raises."""
+        """Returns the function of a handler, which keeps its error here."""
         function = handler.function
 
         def call(*arguments: Any, **members: Any) -> Any:
@@ -77,7 +77,7 @@ def main(task_type: str, data: Any, pdb: bool) -> int:
 def _run(settings: Settings, task_type: str, data: Any, pdb: bool) -> int:
     """Runs a handler. Raises HandlerError for a module that cannot be imported, and Refused for unsuitable data."""
     raised = Raised()
-    # Where the result is piped on, what the handler prints must not become part of it. On a terminal, a debugger needs
+    # Where the result is piped on, the handler's own output must not become part of it. On a terminal, a debugger needs
     # the real standard output.
     with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
         client = LocalClient(settings=settings)

@@ -142,7 +142,7 @@ def test_a_service_that_was_asked_to_end_is_started_again_without_a_growing_paus
     for times in (1, 2, 3):
         os.kill(pid_of(journal, "worker"), signal.SIGTERM)
         supervisor.await_output("is ready again", times=times)
-    assert supervisor.output.count("ended in order, on request; starting it again in 0.05 s") == 3
+    assert supervisor.output.count("stopped cleanly, on request; starting it again in 0.05 s") == 3
     assert events(journal).count("gateway started") == 1
 
 

@@ -102,7 +102,7 @@ def test_a_worker_uses_a_file_of_the_tests(project: Path) -> None:
 
 def test_a_test_in_a_transaction_is_refused(project: Path) -> None:
     told = run_with_django(project, "def test_it(db, firmq_worker): ...")
-    assert "does not see what a test writes in a transaction: mark the test with @pytest.mark.django_db(tr" in told
+    assert "does not see rows written in a transaction: mark the test with @pytest.mark.django_db(tr" in told
 
 
 def test_a_database_in_memory_is_refused(project: Path) -> None:

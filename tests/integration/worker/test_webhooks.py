@@ -149,7 +149,7 @@ def test_what_a_host_inside_says_that_is_no_http_is_not_shown_either(working: Sy
     with saying(b"secret-of-an-inner-host ready\r\n") as port:
         hook = Webhook(url=f"http://127.0.0.1:{port}/", retry={"max_retries": 0})
         dead = delivered(working, working.submit("echo", "1", webhook=hook))
-    assert "did not answer as a web server does (BadStatusLine)" in str(dead.summary.error)
+    assert "did not send a valid HTTP response (BadStatusLine)" in str(dead.summary.error)
     assert "secret-of-an-inner-host" not in str(dead)
 
 

@@ -1,4 +1,4 @@
-"""The job that stores history, and what the leader measures of it."""
+"""The job that stores history, and the leader's metrics of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def forget_history(settings: Settings, scripts: Scripts, name: str) -> None:
 
 
 def _gauges(scripts: Scripts) -> Iterator[Metric]:
-    """Yields how far the history is behind; nothing where there is none."""
+    """Yields the lag of the history; nothing without a history."""
     state = feed(scripts)
     if state is None:
         return

@@ -1,4 +1,4 @@
-"""history: stores ended tasks in the database of the history, and removes there what is past its retention."""
+"""history: stores ended tasks in the database of the history, and removes tasks past their retention there."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MOST_ADOPTED = 1000
 """Tasks of RQ jobs that have not ended: what waits beyond these stays in RQ's own queues."""
 MOST_OF_SEVERAL = 200
 """The same for several queues, of which only so many are adopted ahead as start soon: a job of the first one waits
-behind what was adopted from the others."""
+behind jobs adopted from the others."""
 IDLE = 0.1
 """Seconds until queues where nothing arrived are read again, as jobs become due."""
 SETTLE = 0.2
@@ -94,7 +94,7 @@ class Adopter:
         try:
             self.give_back()
         except (RedisError, OSError, FirmqError) as error:
-            log.warning("jobs of RQ programs were not given back to their queues: %s", error)
+            log.warning("jobs of RQ programs were not returned to their queues: %s", error)
         if self.terms.report_to is not None:
             os.write(self.terms.report_to, b"%d" % self._taken)
 
@@ -133,7 +133,7 @@ class Adopter:
         queues = {*self.queues.values()} if before else ()
         found = [redis.zmscore(keys.pending(each), before) for each in queues]
         self._waiting = [task for task, *at in zip(before, *found, strict=True) if any(each is not None for each in at)]
-        # Twice what started since the last look, so that executors of short jobs do not wait.
+        # Twice as many as started since the last look, so that executors of short jobs do not wait.
         self._ahead = max(self._executors, 2 * (len(before) - len(self._waiting)), self._ahead * 3 // 4)
         return self._ahead - len(self._waiting)
 

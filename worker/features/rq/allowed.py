@@ -1,7 +1,7 @@
 """The allow-list for loading RQ jobs: functions and classes by name, and pickles that name nothing else.
 
 A job names its function, its callbacks and, in a pickle, any class. A name is imported only if it matches RQ_ALLOW, and
-what is found there must be at home under a matching name too: `shop.tasks.os.system` matches `shop.*` and is refused.
+its object must be defined under a matching name too: `shop.tasks.os.system` matches `shop.*` and is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
     """A job whose names are allowed."""
 
     serializer: Any
-    """RQ's serializer for the job, which loads what is allowed."""
+    """RQ's serializer for the job, which loads allowed names only."""
     call: tuple[str, Any, Sequence[Any], dict[str, Any]]
     """The function's or method's name, the instance of the method or None, the arguments."""
 
@@ -196,7 +196,7 @@ def _imported(name: str) -> Any:
 
 
 def inflated(data: bytes) -> bytes:
-    """Returns stored data decompressed; RQ compresses a call, and reads what is not a whole stream as it is."""
+    """Returns stored data decompressed; RQ compresses a call, and reads anything but a whole stream as it is."""
     if not data:
         return data
     try:

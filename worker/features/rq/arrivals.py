@@ -45,7 +45,7 @@ class Arrivals:
         self.looked()
 
     def looked(self) -> None:
-        """Says that what had arrived was taken, as far as it can be."""
+        """Records that the arrived jobs were taken, as far as possible."""
         for each in self._looked.values():
             each.set()
 
@@ -63,8 +63,8 @@ class Arrivals:
                     self.arrived.set()
                     looked.wait(_BLOCK)
             except NoPermissionError as error:
-                log.warning("jobs of RQ programs are noticed a little later: %s", error)
+                log.warning("new jobs of RQ programs start a little later: %s", error)
                 return
             except (RedisError, OSError) as error:
-                log.debug("an RQ queue is not watched: %s", error)
+                log.debug("an RQ queue is not watched for new jobs: %s", error)
                 pause = _AFTER_AN_ERROR

@@ -1,4 +1,4 @@
-"""RQ's job, of which only what was checked is run; and one that is read when something asks for it."""
+"""RQ's job, of which only the checked call runs; and a job that is read on demand."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Outcome(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What RQ's code needs of a job to call its function."""
+    """The fields of a job with which RQ's code calls its function."""
 
     func: Any
     args: Sequence[Any]
     kwargs: dict[str, Any]
 
     def run(self) -> Any:
-        """Returns what the function returns; RQ's code awaits a coroutine."""
+        """Returns the function's result; RQ's code awaits a coroutine."""
         return Job._execute(self)  # type: ignore[arg-type]  # noqa: SLF001
 
 
 class CheckedJob(Job):
-    """A job of which RQ's code reads nothing again: what was checked is what runs."""
+    """A job that RQ's code does not read again, so that it runs the checked call."""
 
     outcome: Outcome | None = None
     """How its function has ended, if it was called already: RQ's code that runs the job gets this instead."""
@@ -51,7 +51,7 @@ class CheckedJob(Job):
         self.webhooks = []
 
     def describe_start(self, queue: str, timeout: int, name: str) -> None:
-        """Sets what RQ's code needs to show a job as started, of one whose record was not read."""
+        """Sets the fields with which RQ's code shows a job as started, without reading its record."""
         self.origin, self.timeout, self._func_name = queue, timeout, name
 
     def _execute(self) -> Any:

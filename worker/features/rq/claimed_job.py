@@ -1,4 +1,4 @@
-"""What the claim of a task brings of the RQ job that the task was made of."""
+"""The fields of an RQ job that the claim of its task reads."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class ClaimedJob(NamedTuple):
 
     @property
     def record(self) -> dict[bytes, bytes]:
-        """Returns what of it is checked."""
+        """Returns the fields that are checked."""
         return {b"data": self.data, b"meta": self.meta or b""}

@@ -58,7 +58,7 @@ class PlainRun:
         self.timeout = _number(claimed.timeout) or Queue.DEFAULT_TIMEOUT
 
     def run(self, attempt: CurrentTask) -> str:
-        """Runs the job and returns its status then. Raises what `JobRunner.run` does."""
+        """Runs the job and returns its status then. Raises the errors of `JobRunner.run`."""
         name, _, arguments, keywords = self.checked.call
         call = Call(self.allowed.find(name), arguments, keywords)
         job = LazyJob(self._read)
@@ -92,7 +92,7 @@ class PlainRun:
             return Outcome(self.began_us, None, error)
 
     def _end(self, outcome: Outcome, shown: str, task_id: str) -> bytes:
-        """Returns the end for `_job_end.lua`; b"" for what is left to RQ's code."""
+        """Returns the end for `_job_end.lua`; b"" if it is left to RQ's code."""
         if outcome.error is not None or isinstance(outcome.value, Retry) or shown == UNCERTAIN:
             return b""
         try:

@@ -87,14 +87,14 @@ class RqJobFailed(Exception):
 
 @task(RQ_TYPE, timeout=Queue.DEFAULT_TIMEOUT)
 def rq_task(data: RqCall) -> Any:
-    """Enqueues a job of RQ, waits for its end, and returns its result. The time limit is that of the job."""
+    """Enqueues a job of RQ, waits for its end, and returns its result. The job's time limit applies."""
     about, replay = current_task(), replay_of_current_task()
     if replay is None or about.recorder is None or about.recorder.assignment is None:
         raise GiveUp("a task of the type rq needs a worker")
     try:
         return _look(data, about.id, math.ceil(about.recorder.assignment.limit), replay)
-    except RedisError as error:  # which may have done what it was asked for: a failed attempt would lose the job
-        log.warning("the job of task %s is looked at again in %g s: %s", about.id, AFTER_AN_ERROR, error)
+    except RedisError as error:  # the command may have been executed: a failed attempt would lose the job
+        log.warning("the job of task %s is checked again in %g s: %s", about.id, AFTER_AN_ERROR, error)
         again_us = replay.now_us() + round(AFTER_AN_ERROR * 1e6)
         raise TaskSuspended("Redis did not answer about the job", again_us, f"sleep {STEP}") from error
 
@@ -140,7 +140,7 @@ def _enqueue(data: RqCall, job: str, timeout: int) -> None:
     if data.queue not in _QUEUES:
         raise GiveUp(f"queue {data.queue} {_OTHER_QUEUE}")
     try:
-        if data.func not in _ALLOW:  # a pattern matches also what a module has imported, such as shop.jobs.os.system
+        if data.func not in _ALLOW:  # a pattern matches imports of a module too, such as shop.jobs.os.system
             Allowed(_ALLOW, pickles=False).find(data.func)
     except JobRefused as error:
         raise GiveUp(f"{error}: install it here too, or write its full name into RQ_ALLOW") from error

@@ -26,7 +26,7 @@ class NotRecorded(Exception):
 
 
 def call_back(job: Job, end: str, *about: Any) -> None:
-    """Calls `on_failure` ("failure") or `on_stopped` ("stopped") of a job, if it has one. Raises what that raises."""
+    """Calls `on_failure` ("failure") or `on_stopped` ("stopped") of a job, if it has one. Raises its errors."""
     name = f"execute_{end}_callback"
     if method := getattr(job, name, None):  # RQ 2
         method(SimpleWorker.death_penalty_class, *about)
@@ -86,7 +86,7 @@ class JobRunner(SimpleWorker):
         self.error = exc_info[1]
 
     def _forget_earlier_attempts(self, job: Job) -> None:
-        """Removes what RQ recorded of attempts whose executor died; RQ would count them as running."""
+        """Removes RQ's records of attempts whose executor died; RQ would count them as running."""
         with self.connection.pipeline() as pipeline:
             FailedJobRegistry(job.origin, self.connection).remove(job, pipeline)
             for each in ExecutionRegistry(job.id, self.connection).get_execution_ids():

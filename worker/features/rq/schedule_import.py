@@ -22,7 +22,7 @@ ZONE_HINT = "set TZ to the zone of its program, such as Europe/Berlin"
 
 
 def main(yes: bool) -> int:
-    """Prints what becomes of each entry; returns 1 when some cannot become a schedule."""
+    """Prints the outcome of each entry; returns 1 when some cannot become a schedule."""
     settings, left = load_or_exit(), 0
     with connect(settings.partitions[0].store_url, name="rq-import") as redis:
         store, types = ScheduleStore(Scripts(redis)), TypeCache(TaskTypes(redis))

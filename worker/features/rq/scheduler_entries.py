@@ -29,7 +29,7 @@ warnings.filterwarnings("ignore", category=FutureWarning, module="rq_scheduler")
 
 PAGE = 100
 PASS = 70
-"""Seconds after which rq-scheduler takes a lock for that of a dead process; a pass is much shorter."""
+"""Seconds after which rq-scheduler considers the holder of a lock dead; a pass is much shorter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ VARIABLE = "FIRMQ_RQ_TERMS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms of one worker. The defaults are those of `firmq worker`."""
+    """The terms of one worker. The defaults are the same as for `firmq worker`."""
 
     burst: bool = False
     """Whether it ends when the queues are empty."""

@@ -1,7 +1,7 @@
-"""`firmq rq-return`: gives all jobs that were adopted back to RQ, so that `rq worker` runs what waits.
+"""`firmq rq-return`: returns adopted jobs to RQ, so that `rq worker` runs the waiting ones.
 
-Workers that run jobs of RQ programs must have stopped. A worker that shuts down cleanly returns what did not start by
-itself; this also returns jobs of workers that were killed: begun ones, those that ended and did not enqueue their
+Workers that run jobs of RQ programs must have stopped. A worker that shuts down cleanly returns jobs that did not start
+by itself; this also returns jobs of workers that were killed: begun ones, those that ended and did not enqueue their
 dependents yet, and those whose `on_failure` was to be called. It reads no arguments of jobs, so it needs none of the
 programs' modules.
 """
@@ -44,7 +44,7 @@ _SAYS = {
 
 
 class Unread:
-    """A serializer that passes on what it is given: RQ's code stores again what it has loaded."""
+    """A serializer that passes data through unchanged: RQ's code stores again what it has loaded."""
 
     @staticmethod
     def loads(data: bytes) -> bytes:
@@ -64,7 +64,7 @@ class Adopted(NamedTuple):
 
 
 class WayBack:
-    """Gives jobs back; `done` counts what became of them."""
+    """Returns jobs to RQ; `done` counts the outcomes."""
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
@@ -73,7 +73,7 @@ class WayBack:
         self.done: Counter[str] = Counter()
 
     def run(self) -> int:
-        """Gives back what can be given back now; returns how many jobs still run."""
+        """Returns all jobs that can be returned now, and the number of jobs that still run."""
         adopter = Adopter(self.scripts, {}, lambda: True)
         while adopter.settle():
             pass
@@ -87,7 +87,7 @@ class WayBack:
         return running
 
     def unstick(self) -> None:
-        """Returns what killed RQ workers had taken and not begun, in queues that no RQ worker serves."""
+        """Returns jobs that killed RQ workers had taken and not begun, in queues that no RQ worker serves."""
         ours = Workers(self.redis).look()
         names = {each.name for each in (*ours.live, *ours.lost)}
         prefix, worker = self.keys.rq_queue(""), self.keys.rq_worker("")
@@ -142,7 +142,7 @@ class WayBack:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Gives all jobs back, says what became of them, and returns 1 when something remains."""
+    """Returns all jobs to RQ, prints the outcomes, and returns 1 when some remain."""
     settings = load_or_exit()
     name_rq_keys(rq_key_prefix(settings))
     with connect(settings.partitions[0].store_url, name="rq-return") as redis:
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _give_back(way: WayBack, settings: Settings) -> list[str]:
-    """Returns sentences on what remains."""
+    """Describes the remaining jobs."""
     until = time.monotonic() + WAIT
     while (remains := _obstacle(way, settings)) and time.monotonic() < until:
         time.sleep(_PAUSE)
@@ -177,7 +177,7 @@ def _give_back(way: WayBack, settings: Settings) -> list[str]:
 
 
 def _obstacle(way: WayBack, settings: Settings) -> str:
-    """Gives back what can be given back now; returns why that is not all, "" when it is."""
+    """Returns all jobs that can be returned now; returns why some are left, or ""."""
     live = [each.name for each in Workers(way.redis, settings.lease()).look().live if each.rq_queues != ()]
     if live:
         who, them = ("worker {} runs", "it") if len(live) == 1 else ("workers {} run", "them")

@@ -43,7 +43,7 @@ _UNBOUNDED = str(10 * 365 * 24 * 3600)
 _OF_DJANGO = "firmq.django.handlers"
 """Sets Django up in executors."""
 _OF_TLS = {"ssl_ca_certs": None, "ssl_certfile": None, "ssl_keyfile": None, "ssl_cert_reqs": "required"}
-"""Options of TLS that an address can carry, and what each is without one."""
+"""Options of TLS that an address can carry, and the default of each."""
 _STOPS = {"stop-job": "stopped", "stop-execution": "stopped", "kill-horse": "failed"}
 """Commands that end a running job, and the status that it gets."""
 _LOOK = 0.5
@@ -56,7 +56,7 @@ class Worker(rq.Worker):
     """RQ's worker on the crash-safe engine."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Takes what RQ's worker takes. Raises ValueError for what this one cannot do."""
+        """Takes the arguments of RQ's worker. Raises ValueError for unsupported ones."""
         self._refuse(options)
         super().__init__(*arguments, **options)
         if options.get("prepare_for_work", True):
@@ -106,7 +106,7 @@ class Worker(rq.Worker):
         try:
             self._child = self._start("worker", {**terms.as_variable(), NAME: self.name, "LOG_LEVEL": level}, write)
             os.close(write)
-            if self._asked_at:  # before there was a process to tell
+            if self._asked_at:  # before there was a process to stop
                 self._child.send_signal(signal.SIGTERM)
             with open(read, "rb") as reports:
                 self._wait(self._child, runs_housekeeper=not burst)
@@ -122,7 +122,7 @@ class Worker(rq.Worker):
         return taken > 0
 
     def handle_payload(self, message: dict[str, Any]) -> None:
-        """Does what a command of RQ says."""
+        """Executes a command of RQ."""
         payload = parse_payload(message)
         if (command := payload["command"]) not in _STOPS:
             super().handle_payload(message)  # type: ignore[no-untyped-call]
@@ -178,7 +178,7 @@ class Worker(rq.Worker):
             [sys.executable, "-m", "firmq", part],
             env={**usual, **os.environ, **given, **variables},
             pass_fds=files,
-            start_new_session=True,  # the terminal's Ctrl-C reaches this process alone, which says what it means
+            start_new_session=True,  # the terminal's Ctrl-C reaches this process alone, which passes it on
             preexec_fn=dies_with_us(),
         )
 

@@ -1,6 +1,6 @@
-"""alerts: judges the system by the conditions, on the leader only, and sends what is new.
+"""alerts: judges the system by the conditions, on the leader only, and sends new alerts.
 
-What is found is recorded together with the messages about it, then they are sent, then this is recorded. A leader that
+Alerts are recorded together with their messages, which are then sent and recorded as sent. A leader that
 dies in between is followed by one that sends the rest: a message that was sent and not recorded is sent again, with the
 same id.
 """
@@ -118,7 +118,7 @@ class Alerts:
 
 
 def _entries(outcome: Outcome, now_us: int) -> list[LoggedAlert]:
-    """Returns what the log gets."""
+    """Returns the text for the log."""
     return [
         LoggedAlert(name=each.name, title=each.title, advice=each.advice, link=each.link, resolved=is_over, at=now_us)
         for is_over, found in ((False, outcome.fired), (True, outcome.resolved))

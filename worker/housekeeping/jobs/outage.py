@@ -1,6 +1,6 @@
-"""outage: sends an alert when Redis does not answer or takes no writes; detected here, as no state in Redis can tell.
+"""outage: sends an alert when Redis does not answer or takes no writes, which no state in Redis can show.
 
-Runs on every instance, and the one that led when Redis last answered sends: what was sent is in its memory only.
+Runs on every instance; the one that led when Redis last answered sends, and remembers in memory which alerts it sent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outage:
         self.of = "Redis" if partition is None else f"The Redis of partition {partition}"
         self.effect = "No task is accepted, and none is started."
         if partition is not None:
-            self.effect = "The tasks of this partition wait; those of the others go on."
+            self.effect = "The tasks of this partition wait; other partitions continue."
         self.led = False
         self.since: float | None = None
         self.notified: list[Channel] = []

@@ -1,6 +1,6 @@
-"""payloads: removes from the payload store what no task needs any longer.
+"""payloads: removes from the payload store objects that no task needs any longer.
 
-Several partitions share one store, so the first one has the job, which asks all of them.
+Several partitions share one store, so the job runs in the first one and queries all of them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Payloads(Collector):
         self.clock = clock
         self.others = others or {}
         self.objects: Iterator[tuple[str, float]] | None = None
-        """What is left of the current pass."""
+        """The rest of the current pass."""
         self.removed = 0
         self.failures = 0
         self.error = ""
@@ -112,7 +112,7 @@ class Payloads(Collector):
         return len(unneeded)
 
     def _known(self, ids: set[str]) -> set[str]:
-        """Returns those of these tasks that any partition has."""
+        """Returns the given tasks that any partition has."""
         return set().union(*self._everywhere(lambda scripts: tasks_on_record(scripts, ids)))
 
     def _everywhere(self, call: Callable[[Scripts], T]) -> list[T]:
@@ -122,7 +122,7 @@ class Payloads(Collector):
             try:
                 answers.append(call(scripts))
             except StoreUnavailable as error:
-                # Not raised as it is: the health of this partition does not depend on that of another one.
+                # Not raised as it is: the health of this partition does not depend on another one's.
                 raise PartitionAway(f"partition {number}: {error}") from error
         return answers
 
@@ -161,7 +161,7 @@ class Payloads(Collector):
 
 
 def _mark_of(scripts: Scripts) -> bytes:
-    """Returns what names the data of a partition; it is made on first use."""
+    """Returns the id of a partition's data, created on first use."""
     key = scripts.keys.PAYLOAD_STORE
     with translated():
         scripts.redis.set(key, secrets.token_hex(16), nx=True)

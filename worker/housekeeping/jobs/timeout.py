@@ -41,7 +41,7 @@ class Timeout:
         lease: timedelta,
         tracing: Tracing,
     ) -> None:
-        """`lease` is that of the workers; a pause of a third of it and three intervals counts as an outage."""
+        """`lease` is the workers'; a pause of a third of it and three intervals counts as an outage."""
         self.scripts = scripts
         self.workers = workers
         self.share = DeliveryShare(Limits(scripts), workers)

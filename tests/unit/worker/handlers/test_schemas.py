@@ -221,9 +221,9 @@ def test_a_schema_whose_own_keyword_cannot_be_read_is_refused(check: Any) -> Non
 
 def test_submit_checks_what_a_serializer_has_written() -> None:
     written = Annotated[dt.date, PlainSerializer(lambda day: day.strftime("%d.%m.%Y"), return_type=str)]
-    with pytest.raises(ValueError, match="a serializer writes what does not fit"):
+    with pytest.raises(ValueError, match="a serializer writes values that do not fit"):
         handler(written).write(dt.date(2026, 1, 31))
-    with pytest.raises(ValueError, match="a serializer writes what does not fit"):
+    with pytest.raises(ValueError, match="a serializer writes values that do not fit"):
         handler(dict[tuple[int, int], str]).write({(1, 2): "a"})
     assert handler(dt.date).write(dt.date(2026, 1, 31)) == {"value": "2026-01-31"}
 
