@@ -1,11 +1,11 @@
 -- @include _prelude _paging _filter _bulk _webhooks _relations _undo
 -- Does the next part of a bulk action, and records its progress in the same step: a process that dies before or after
--- it leaves nothing half done, and another one continues behind it.
+-- it leaves nothing half done, and another one continues from there.
 -- ARGV: now, the action's id, how many tasks at most, how many to examine, lock and token of the caller, the span that
 --   retries ("" for none), "1" to name the tasks without acting, how long deleted tasks
 --   can be restored (milliseconds), then for a retry that changes data alternating ids and RQ's calls with the new data,
 --   "" for a task that cannot have it.
--- Returns {what to do next: "work", "wait" (paused) or "stop" (ended, or removed), how many were handled, or their ids}.
+-- Returns {next action: "work", "wait" (paused) or "stop" (ended, or removed), how many were handled, or their ids}.
 -- An action takes no task that is younger than it. A task that fails again on its retry is not retried by the same
 -- action again.
 if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end

@@ -2,7 +2,7 @@
 
 local CALLBACKS = 120 -- seconds after RQ's own time limit, for the callbacks of a job
 
--- Returns what the tasks of one call have in common. `call` is RQ's call with `@` in place of the data.
+-- Returns the common fields of the tasks of one call. `call` is RQ's call with `@` in place of the data.
 local function job_tasks(queue, task_type, call)
   local head, tail = string.match(call, '^(.*)@(.*)$')
   return {queue = queue, task_type = task_type, head = head, tail = tail, stamp = iso(now)}

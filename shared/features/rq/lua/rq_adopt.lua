@@ -1,5 +1,5 @@
 -- @include _prelude _job_task _enqueue_job
--- Makes tasks of the jobs that RQ programs enqueued into one of their queues. Jobs of that queue whose scheduled time has
+-- Turns the jobs that RQ programs enqueued into one of their queues into tasks. Jobs of that queue whose scheduled time has
 -- come are enqueued first, unless a scheduler of RQ has the lock of the queue: then it does that. So are jobs whose
 -- dependencies have ended, if the process that was to enqueue them died.
 -- ARGV: now, RQ's queue, the queue of the tasks, their type, their data as RQ's call with `@` in place of the data, the
@@ -13,7 +13,7 @@ local room = math.min(#ARGV - 7, math.max(ARGV[6] - redis.call('HLEN', keys.RQ_A
 if redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end
 if room <= 0 then return -1 end
 local list, common = keys.rq_queue(from), job_tasks(queue, task_type, ARGV[5])
--- What the indexes of all adopted tasks get, so that they cost the same few commands however many there are.
+-- Index entries of all adopted tasks, so that they cost the same few commands however many there are.
 local tasks, times, places, adopted = {}, {}, {}, {}
 
 local DEFAULT_TIMEOUT, UNLIMITED = 180, 2592000
@@ -27,7 +27,7 @@ local function time_limit(job)
   return seconds < 0 and UNLIMITED or seconds + CALLBACKS
 end
 
--- What is adopted already, as `keys.RQ_ADOPTED` has it: a list of RQ may name a job twice.
+-- The jobs adopted already, from `keys.RQ_ADOPTED`: a list of RQ may name a job twice.
 local function adopted_before()
   local jobs, adoptions = {}, redis.call('HGETALL', keys.RQ_ADOPTED)
   for at = 2, #adoptions, 2 do jobs[adoptions[at]] = true end

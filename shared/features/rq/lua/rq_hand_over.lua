@@ -1,7 +1,7 @@
 -- @include _prelude
--- Gives the job of one adopted task back to RQ, also one that had begun, and removes the task. No worker may run jobs then.
+-- Returns the job of one adopted task to RQ, even if it had begun, and removes the task. No worker may run jobs then.
 -- ARGV: now, task, job, when it was enqueued when it was adopted, "1" once the dependents of an ended job are enqueued.
--- Returns what was done:
+-- Returns the outcome:
 --   waits: the job is in front of its RQ queue; RQ's worker runs it;
 --   abandoned: RQ's worker fails it at its next maintenance, as a job whose worker died: it calls `on_failure`;
 --   ended: the job has ended, was deleted, or waits elsewhere in RQ;
@@ -22,7 +22,7 @@ local function forget_executions(job)
   redis.call('DEL', keys.rq_executions(id))
 end
 
--- Returns what becomes of the job.
+-- Returns the outcome for the job.
 local function hand_over()
   local job = record(id, 'status', 'origin', 'enqueued_at')
   if not job or not job.origin or (job.enqueued_at or '') ~= enqueued_at then return 'ended' end

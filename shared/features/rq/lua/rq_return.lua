@@ -1,8 +1,8 @@
 -- @include _prelude
--- Gives jobs that were adopted and did not start back to the front of their RQ queues, in their order, and removes the
--- tasks that were made of them.
+-- Returns adopted jobs that did not start to the front of their RQ queues, in their order, and removes their
+-- tasks.
 -- ARGV: now, how many at most.
--- Returns how many were given back.
+-- Returns how many were returned.
 write_even_when_full()
 local waiting = {}
 for _, task in ipairs(redis.call('HKEYS', keys.RQ_ADOPTED)) do
@@ -10,7 +10,7 @@ for _, task in ipairs(redis.call('HKEYS', keys.RQ_ADOPTED)) do
   local place = state == 'pending' and not attempt and tonumber(redis.call('ZSCORE', keys.pending(queue), task))
   if place then waiting[#waiting + 1] = {task = task, queue = queue, place = place} end
 end
--- From the last one on, so that they stand in their order when several calls give all of them back.
+-- From the last one on, so that they keep their order when several calls return all of them.
 table.sort(waiting, function(a, b) return a.place > b.place end)
 local most = math.min(#waiting, tonumber(ARGV[2]))
 for at = 1, most do

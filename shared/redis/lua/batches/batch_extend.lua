@@ -1,6 +1,6 @@
 -- @include _prelude
 -- Reserves indexes for more tasks of a batch.
--- ARGV: now, id, how many, first index ("" for the one behind all others), digest of the request's idempotency key ("" for
+-- ARGV: now, id, how many, first index ("" for the one after all others), digest of the request's idempotency key ("" for
 --   none). Returns the first index, nil for an unknown batch. A repeated request gets the same indexes.
 local id, many = ARGV[2], tonumber(ARGV[3])
 local key, request = keys.batch(id), ARGV[5] ~= '' and keys.idempotency(ARGV[5])

@@ -1,4 +1,4 @@
--- Included by the scripts that look for tasks by what their records have.
+-- Included by the scripts that filter tasks by their records.
 
 -- Returns fields of a hash by their names; nil when the key is not a hash.
 local function hash_of(key, ...)
@@ -13,7 +13,7 @@ local function has_tag(tags, wanted)
   return false
 end
 
--- Returns whether a record has all that is wanted; "" stands for any value.
+-- Returns whether a record matches all criteria; "" matches any value.
 local function matches(t, wanted)
   return (wanted.state == '' or t.state == wanted.state) and (wanted.type == '' or t.description == wanted.type)
     and (wanted.queue == '' or t.origin == wanted.queue) and (wanted.tag == '' or has_tag(t.tags, wanted.tag))
@@ -21,7 +21,7 @@ local function matches(t, wanted)
     and ((wanted.bulk or '') == '' or t.bulk == wanted.bulk)
 end
 
--- What a task may also have to match: `more` is a table with any of id (its beginning or its end), error (a part of it, in
+-- More criteria: `more` is a table with any of id (its beginning or its end), error (a part of it, in
 -- any case of ASCII letters), worker and version (of its last attempt), created_from, created_to (microseconds), min_score,
 -- max_score, and data, a list of {path, text, number, word} (`shared/domain/search.py`). One table, as Lua has room for 200
 -- local names in a script.
@@ -29,7 +29,7 @@ end
 -- name of a path, as one more task.
 local search = {cost = 0}
 
--- Returns the position behind a string of a JSON text, behind any value, and that of the first character that is no space.
+-- Return the position after a string of a JSON text, after any value, and of the first character that is no space.
 function search.string_end(s, at)
   local from = at + 1
   while true do

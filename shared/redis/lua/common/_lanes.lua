@@ -1,5 +1,5 @@
 -- A queue has two lanes, each with a list of queue entries, wake-ups and wait queues of its own: `QUEUE` for tasks that
--- run one at a time in a process, `QUEUE+` for those of concurrent types. A backlog of the one kind must not keep the
+-- run one at a time in a process, `QUEUE+` for tasks of concurrent types. A backlog of the one kind must not keep the
 -- executors of the other kind idle. All other structures are by queue.
 
 -- Returns the lane of a key in `keys.RQ_QUEUES`.
@@ -12,7 +12,7 @@ local function lane_for(queue, task_type)
   return redis.call('SISMEMBER', keys.CONCURRENT_TYPES, task_type) == 1 and queue .. '+' or queue
 end
 
--- Returns those of these keys that exist, found by halving: one command when there are none.
+-- Returns the existing keys among these, found by halving: one command when there are none.
 local function existing_keys(names)
   local found = {}
   local function look(first, last)

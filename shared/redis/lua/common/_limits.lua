@@ -1,10 +1,10 @@
 -- Included by the scripts that start tasks, end attempts or throttle tasks: limits, and turns between tenants.
 -- A limit (`type:NAME` or `key:NAME`) bounds how many of its tasks run at once (slots), how many start in a time
 -- (tokens in a bucket that fills steadily), or both. A pending task that its limit holds back is moved to a wait queue
--- of that limit, so that it does not block the tasks behind it; tasks of tenants are in wait queues too and take turns.
+-- of that limit, so that it does not block later tasks; tasks of tenants are in wait queues too and take turns.
 -- A wait queue is named `queue|limit|tenant`; its tasks stay pending and are listed in `keys.throttled` by when
 -- they were enqueued. For RQ they are deferred. A paused type holds its tasks back as a limit of `type:NAME` does. A task
--- with a score waits in the wait queue of its tenant from the beginning: a list has no other order than that of its entries.
+-- with a score waits in the wait queue of its tenant from the beginning: a list has only the order of its entries.
 
 -- One check for a whole step: without limits, tenants and pauses, nothing else of this file is run.
 local limited = redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR, keys.PAUSED) > 0

@@ -64,7 +64,7 @@ local function enter_wait_queue(id, lane, group, tenant, enqueued, score)
 end
 
 -- Adds a task to the structures of a state. `at` is its due time, or its place (see `enter_queue`). A pending one with a
--- score waits in the order of scores, with those of its tenant.
+-- score waits in the order of scores among its tenant's tasks.
 local function enter(id, state, queue, at)
   if state == 'pending' then
     local t = record(id, 'description', 'score', 'fair_key') or {}

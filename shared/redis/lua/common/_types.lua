@@ -1,8 +1,8 @@
--- Included by the scripts that have to know which worker can run a task. A worker names its set of task types
--- (`keys.TYPES_OF`); a set is a hash of type names to versions, where a version is the digest of what was published
--- for the type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
+-- Included by the scripts that check which worker can run a task. A worker names its set of task types
+-- (`keys.TYPES_OF`); a set is a hash of type names to versions, where a version is the digest of the published
+-- type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
 -- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it. A task whose steps pin
--- it to a version has "=" and that version in their place; other versions run it when no worker has that one.
+-- it to a version has "=" and that version instead; other versions run it when no worker has that one.
 local RECENT = 60000000 -- a set counts as live as long as the record of a worker
 
 local function worker_queue(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
@@ -15,10 +15,10 @@ local function version_of(set, task_type)
   return known[task_type]
 end
 
--- Returns type and refusing versions of such a wait queue; nil for that of a limit.
+-- Returns type and refusing versions of such a wait queue; nil for a limit's.
 local function worker_queue_parts(group) return string.match(group, '^worker:([^#]*)#(.*)$') end
 
--- Loads what many wait queues need of many sets, with one command for each set.
+-- Loads the versions in many sets for many wait queues, with one command for each set.
 local function learn_versions(sets, groups)
   local types = {}
   for _, group in ipairs(groups) do types[#types + 1] = (worker_queue_parts(group)) end

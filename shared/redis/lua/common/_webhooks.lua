@@ -26,7 +26,7 @@ local function payload_of(id, event, url)
 end
 
 -- Stores one delivery of `task` and enqueues it. `call` is RQ's call, made of the id when it is not known yet. Where
--- deliveries wait for a limit, those of each receiver take turns (see `tenant_of` in `_claim_startable.lua`).
+-- deliveries wait for a limit, receivers take turns (see `tenant_of` in `_claim_startable.lua`).
 local function post(task, queue, call, retry, meta, receiver)
   local id = task .. '-hook-' .. num(redis.call('HINCRBY', keys.rq_job(task), 'deliveries', 1))
   redis.call('HSET', keys.rq_job(id), 'state', 'pending', 'status', 'queued', 'data', call(id), 'origin', queue,

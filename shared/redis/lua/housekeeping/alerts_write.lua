@@ -1,7 +1,7 @@
 -- @include _prelude
--- Writes what became of alerts, and messages about them, in one step.
--- ARGV: now, lock and token of the caller, JSON object with alerts (key to record, "" for one that is over) and messages
---   (id to message, "" for one that was sent), some hundreds at most, and a list of what is added to the log (JSON).
+-- Writes the states of alerts, and messages about them, in one step.
+-- ARGV: now, lock and token of the caller, JSON object with alerts (key to record, "" for an ended one) and messages
+--   (id to message, "" for one that was sent), some hundreds at most, and a list of additions to the log (JSON).
 -- Returns 1. A full Redis takes it too: that is one of the alerts.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end
 write_even_when_full()

@@ -1,6 +1,6 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- Checks the next tasks of a slow pass over all of them, and repairs contradictions: a task that is in no structure or in
--- two, one that is missing from the lists, an entry without a record. The record is the truth, because every script
+-- two, a task that is missing from the lists, an entry without a record. The record is the truth, because every script
 -- writes it in the step that moves the task.
 -- ARGV: now, lock and token of the caller, lease in microseconds (for a running task without one), how many to check,
 --   then the queues.

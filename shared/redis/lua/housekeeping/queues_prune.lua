@@ -13,7 +13,7 @@ local function is_used(queue)
     keys.rq_started(queue), keys.rq_deferred(queue), keys.foreign(queue)) > 0
 end
 
--- RQ's structures do not tell whether a queue is ours: RQ programs may have queues of their own beside it.
+-- RQ's structures do not show whether a queue is ours: RQ programs may have queues of their own beside it.
 local function is_ours(queue)
   return redis.call('EXISTS', keys.pending(queue), keys.throttled(queue), keys.scheduled(queue), keys.retrying(queue)) > 0
 end

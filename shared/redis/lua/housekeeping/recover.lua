@@ -1,7 +1,7 @@
 -- @include _prelude _restore
 -- Restores lost queue entries of pending tasks: a list deleted by hand, an entry popped by a foreign program.
 -- A queue's list and its index of pending tasks are in the same order, so the oldest pending tasks must be near the
--- front of the list. Only one that is not there is searched for in the whole list, and few of those.
+-- front of the list. Only a task that is not there is searched for in the whole list, and few of those.
 -- ARGV: now, queue, grace in microseconds, how many to check, lock and token of the caller.
 -- Returns how many entries were restored; -1 when so many may be missing that the whole list has to be checked.
 local queue, most = ARGV[2], tonumber(ARGV[4])

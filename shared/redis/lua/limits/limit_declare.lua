@@ -1,8 +1,8 @@
 -- @include _prelude _limits _limit_changes
 -- Records the limits that handlers and settings declare.
 -- ARGV: now, "1" for a first declaration ("" for a repeated one), then alternating name and limit (JSON, "" for none).
--- The last first declaration counts: of two versions with different limits the one that started last wins, and what the
--- other repeats with its heartbeat only fills in what is missing, as after Redis came back empty.
+-- The last first declaration counts: of two versions with different limits the one that started last wins, and
+-- limits that the other repeats with its heartbeat only fill gaps, as after Redis came back empty.
 -- Returns alternating the names of limits that differ from the declared ones, and those limits.
 write_even_when_full()
 local names, texts, others = {}, {}, {}

@@ -1,5 +1,5 @@
 -- @include _prelude _limits _limit_changes
--- Sets a limit at run time; it overrides what handlers and settings declare until it is deleted.
+-- Sets a limit at run time; it overrides declarations in handlers and settings until it is deleted.
 -- ARGV: now, name (type:NAME or key:NAME), the limit (JSON: concurrency, count, per, burst, source, at).
 -- Returns 1 when no such limit was set before.
 write_even_when_full()

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Takes a lock away from its holder, and records who did it and why.
+-- Takes a lock away from its holder, and records the actor and the reason.
 -- ARGV: now, lock, token seen ("" for any holder), who, reason, microseconds for which the holder is blocked from taking
 --   it again.
 -- Returns {"unlocked", owner} or {"changed", token now ("" for free)}. Of several with one token one succeeds.

@@ -1,7 +1,7 @@
 -- @include _prelude _limits _types
--- Counts what throttles pending tasks; changes nothing. ARGV: now, how many wait queues to examine, then the queues.
--- Returns per queue and group {queue, what ("limit", "pause", "turn", "busy", "handler" or "data"), its name, how many wait}:
---   of the first 500 groups, as many as that. "data" also has why the last version refused that of the first task.
+-- Counts the reasons that throttle pending tasks; changes nothing. ARGV: now, how many wait queues to examine, then the queues.
+-- Returns per queue and group {queue, reason ("limit", "pause", "turn", "busy", "handler" or "data"), its name, how many wait}:
+--   of the first 500 groups, as many as that. "data" also has why the last version rejected the first task's data.
 local budget, answer, sets = tonumber(ARGV[2]), {}, live_sets()
 local asked = {}
 for at = 3, #ARGV do asked[ARGV[at]] = true end

@@ -1,5 +1,5 @@
 -- @include _prelude _schedules
--- Removes a schedule, also one that is only listed; its tasks stay. ARGV: now, name, source it must have ("" for
+-- Removes a schedule, even if it is only listed; its tasks stay. ARGV: now, name, source it must have ("" for
 -- any).
 -- Returns 1, or 0 when there is no such schedule.
 write_even_when_full()

@@ -2,7 +2,7 @@
 -- @step cancel submit
 -- Turns one due time of a schedule into one task, and advances the schedule, in one step.
 -- ARGV: now, lock and token of the caller, name, revision, due time, next time ("" for none), how many due times are
---   skipped without a task, what to do when the schedule's last task has not ended ("allow", "skip", "cancel"),
+--   skipped without a task, the overlap policy when the schedule's last task has not ended ("allow", "skip", "cancel"),
 --   then nothing more (no task for this due time), or the arguments of `submit.lua` for one task.
 -- Returns "fired", "missed" (no task wanted), "overlap" (skipped because of the last one), "full" (its queue is full) or
 --   "many" (its queue would be one too many; for both, nothing was changed), or "changed": it was fired, changed, paused

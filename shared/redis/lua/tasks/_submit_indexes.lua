@@ -33,7 +33,7 @@ local function write_list(key, list)
 end
 
 -- A corrupt key does not stop the step; the error is returned at the end: stored tasks are counted in their batch and
--- enqueued, and the step that is run again (see `_quarantine.lua`) adds what is missing.
+-- enqueued, and the repeated step (see `_quarantine.lua`) adds the rest.
 local failure
 local function attempt(step, ...)
   local whole, problem = pcall(step, ...)

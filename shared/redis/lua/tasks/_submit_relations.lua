@@ -1,6 +1,6 @@
 -- Part of `submit.lua`: batches and parents of new tasks.
 
--- What this step needs of a batch, and what it adds to it, written together at the end.
+-- The data that this step reads of a batch, and its additions, written together at the end.
 local batches = {}
 local function look_at_batch(id)
   if not batches[id] then

@@ -1,6 +1,6 @@
 -- @include _prelude _webhooks _relations
 -- Cancels a task: a waiting one at once, a running one by asking its worker to stop it.
 -- ARGV: now, id, reason.
--- Returns {state found, what happened}: "cancelled", "requested", "ended" (nothing to cancel) or "unknown".
+-- Returns {state found, outcome}: "cancelled", "requested", "ended" (nothing to cancel) or "unknown".
 write_even_when_full()
 return cancel_one(ARGV[2], ARGV[3])

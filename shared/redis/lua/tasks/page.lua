@@ -1,8 +1,8 @@
 -- @include _prelude _paging _filter
 -- Reads one page of a list; changes nothing.
 -- ARGV: now (not used), "" or the score and "" or the id of the last task of the page before, how many to return, how
---   many to examine, then "" or the wanted: state, type, queue, tag, submitter, earliest and latest score, and what `search`
---   of _filter.lua compares (JSON); then the index keys.
+--   many to examine, then "" or the wanted: state, type, queue, tag, submitter, earliest and latest score, and the criteria
+--   of `search` in _filter.lua (JSON); then the index keys.
 -- Returns {score, id (of the last task looked at, both "" at the end), one list per task: id, score, fields...}.
 -- Several indexes are merged, newest first. The cost of a page is bounded by how many it may examine, however many
 -- tasks there are: when few match, the page is short and its cursor continues.

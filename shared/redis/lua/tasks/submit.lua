@@ -1,12 +1,12 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues
 -- @step cancel
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
--- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks; with a ! at the end for tasks that belong into
+-- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks; with a ! at the end for tasks that belong to
 --   this partition, whether it is draining or not), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
---   `conflict` what to do when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
+--   `conflict` its handling when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
 --   have names, the submitter, and the same with the API key; `limit`, `fair` and `score` its limit_key, fair_key and score).
 --   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`

@@ -2,8 +2,8 @@
 -- @step cancel submit
 -- Stores one task under an idempotency key, in one step: after a crash between storing and answering, a repetition of the
 -- request gets the same answer.
--- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
---   submit.lua takes for one task.
+-- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then the
+--   arguments of submit.lua for one task.
 -- Returns {"stored" | "again" | "busy" | "other" (the key belongs to another request), id, state or answer of submit.lua};
 --   "again" with the first answer. A refusal is not stored: the request may be fixed and repeated with its key.
 local key = keys.idempotency(ARGV[2])

@@ -121,7 +121,7 @@ if not order then
   return state
 end
 
--- Does what a claim does when it starts a task, and gives the same answer.
+-- Starts a task as a claim does, and gives the same answer.
 local worker, token = order[1], order[2]
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end

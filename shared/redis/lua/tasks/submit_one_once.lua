@@ -1,9 +1,9 @@
 -- @include _prelude
 -- @step submit_one
--- Does what `submit_once.lua` does, for one task without relations, by the shorter way of `submit_one.lua`.
--- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then what
---   submit_one.lua takes.
--- Returns what `submit_once.lua` does; nothing where that script has to store it.
+-- Does the same as `submit_once.lua`, for one task without relations, by the shorter way of `submit_one.lua`.
+-- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then the
+--   arguments of submit_one.lua.
+-- Returns the answer of `submit_once.lua`; nothing where that script has to store it.
 local key = keys.idempotency(ARGV[2])
 local v = hash(key, 'fingerprint', 'task', 'answer')
 if v.fingerprint and v.fingerprint ~= ARGV[3] then return {'other', '', ''} end

@@ -1,9 +1,9 @@
--- Part of `claim.lua`: what a worker gets of a task.
+-- Part of `claim.lua`: the description of a task for its worker.
 
 local describe
 do -- Lua has room for 200 local names at a time.
   -- Returns a task's parents' results: {id, state, result (as RQ has it) or error} of each parent, and the counts of the
-  -- batch that it follows. What exceeds the size of a claim is left out, which is marked; other tasks of this claim do
+  -- batch that it follows. Results beyond the size of a claim are left out, which is marked; other tasks of this claim do
   -- not count, but it leaves less room for later ones.
   local function parent_results(id)
     local t = record(id, 'parents', 'after_batch')

@@ -14,7 +14,7 @@ for _, lane in ipairs(limited and redis.call('SMEMBERS', keys.FAIR) or {}) do ha
 
 local start
 do
-  -- Returns the wait queue of a task from the list that cannot start: that of a limit, or that of its tenant.
+  -- Returns the wait queue of a task from the list that cannot start: its limit's or its tenant's.
   local function wait_queue_for(id, t)
     if t[SCORE] and place_of(t[SCORE]) or (t[FAIR_KEY] and t[FAIR_KEY] ~= '') then return '', t[FAIR_KEY] or '' end
     local names = limit_names(t[TYPE], t[LIMIT_KEY])

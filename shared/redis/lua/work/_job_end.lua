@@ -1,6 +1,6 @@
 -- The end of an RQ job, for `report.lua`.
 
--- Returns an instant in RQ's format; those of one second share most of it.
+-- Returns an instant in RQ's format; instants of one second share most of it.
 local seconds_written = {}
 local function stamp_of(us)
   local second = math.floor(us / 1000000)
@@ -8,10 +8,10 @@ local function stamp_of(us)
   return seconds_written[second] .. string.format('%06dZ', us - second * 1000000)
 end
 
--- Writes to an RQ job what RQ's worker writes when it has ended well, unless it was deleted or enqueued again.
+-- Writes the same to an RQ job as RQ's worker after a success, unless it was deleted or enqueued again.
 -- `job_end` is "-" where RQ's own code wrote it, else: began and ended (microseconds), seconds for which the result is kept
 -- (negative: forever), execution, whose name begins with + where RQ's registries have it, and return value (base64 of
--- what the job's serializer made of it, "" for None).
+-- the text by the job's serializer, "" for None).
 -- Returns true when other jobs depend on it: then its task has to run again, to enqueue these.
 local function end_job(worker, task, job_end)
   local enqueued_at, id = string.match(redis.call('HGET', keys.RQ_ADOPTED, task) or '', '^(%S*) (.*)$')

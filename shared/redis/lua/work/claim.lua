@@ -11,7 +11,7 @@
 --   separated by a space, takes no task with another one; the score of a task without one is when it was enqueued.
 -- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
 --   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if unknown), its parents' results
---   (JSON, "" for none), suspicions, for an RQ job what `rq_job` returns, then in how many microseconds a rate allows the
+--   (JSON, "" for none), suspicions, for an RQ job the result of `rq_job`, then in how many microseconds a rate allows the
 --   next start (-1: no task waits for that)}.
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, want, room = ARGV[2], ARGV[3], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
@@ -27,8 +27,8 @@ local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20
 if not limited then NAMES[SCORE], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local tasks, unreadable, taken = {}, {}, {}
 
--- About how many commands this claim may still send. When they are used up, it returns what it has and asks to be
--- repeated: some 3 ms of Redis. These are what one task of a kind costs at most; `test_command_bounds.py` counts.
+-- About how many commands this claim may still send. When they are used up, it returns the tasks so far and asks to be
+-- repeated: some 3 ms of Redis. These are the maximum costs of one task of a kind; `test_command_bounds.py` counts.
 local COST = {all = 2000, plain = 2, related = 10, throttled = 10, by_turn = 12, ended = 25, deferred = 30}
 local patience = COST.all
 local function spend(commands) patience = patience - commands end
@@ -76,7 +76,7 @@ if redis.call('EXISTS', keys.DEFERRED_WORK, keys.PAUSED) > 0 then
 end
 if deferred then spend(deferred * COST.deferred) end
 
--- The requested lanes, and those of them that may give something.
+-- The requested lanes, and the ones that may have tasks.
 local asked, lanes, next_token, patterns = {}, {}, nil, nil
 for at = 7, #ARGV, 2 do
   if ARGV[at] == '' then next_token = ARGV[at + 1]

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Extends leases, and returns what their holder does not know yet.
+-- Extends leases, and returns which are lost or to be cancelled.
 -- ARGV: now, lease in microseconds, then four per task: id, token, "1" when its handler has begun (else "0"),
 --   progress (JSON, "" when there is nothing new).
 -- Returns per task: 0 extended, 1 lost (the holder must stop), 2 extended, but to be cancelled.

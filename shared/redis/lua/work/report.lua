@@ -1,14 +1,14 @@
 -- @include _prelude _webhooks _relations _limits _types _worker_queues _job_end
--- Writes how attempts ended. Each is accepted only from the holder of its lease: the token must be the task's own.
+-- Writes the outcomes of attempts. Each is accepted only from the holder of its lease: the token must be the task's own.
 -- ARGV: now, worker, then eight per attempt:
 --   id, token, outcome, next state of the task, delay in microseconds, record (JSON), error (JSON or ""), rq_result.
--- Outcomes are those of `Outcome` in `shared/domain/task.py`. The next state is one of:
+-- Outcomes are values of `Outcome` in `shared/domain/task.py`. The next state is one of:
 --   completed (rq_result: the result for RQ, base64 of JSON, "" for null; error: the end of an RQ job, see `_job_end.lua`);
 --   retrying, after the delay;
 --   failed: to the dead letters (rq_result: the traceback for RQ);
 --   cancelled (pending if the request for it was withdrawn since);
 --   scheduled, for an interrupted attempt whose handler sleeps: in place of a delay comes the instant when the task runs
---   again; rq_result: what it waits for, "sleep NAME" or "signal NAME"; pending if that signal has come meanwhile, or if
+--   again; rq_result: its wait, "sleep NAME" or "signal NAME"; pending if that signal has come meanwhile, or if
 --   Redis has lost that step;
 --   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
 --   it brings the time when the task was enqueued; rq_result: "" or a new number for the record, such as losses:4. With
@@ -31,7 +31,7 @@ local function end_as(id, state, attempt, about, error)
   if error ~= '' then redis.call('HSET', keys.rq_job(id), 'error', error) end
 end
 
--- What each next state writes; `interrupted` and `refused` are the two ways to pending.
+-- The writes for each next state; `interrupted` and `refused` both lead to pending.
 local become = {}
 
 function become.completed(id, queue, attempt, about, rq_result, job_end, _, _, unique)

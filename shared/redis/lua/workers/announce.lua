@@ -10,7 +10,7 @@ local LONGEST = 10000000 -- between two heartbeats of a worker that is not silen
 local worker, life = ARGV[2], ARGV[3]
 local rq = keys.rq_worker(worker)
 write_even_when_full()
--- What it ran since its last heartbeat is counted as if it had been the same all the time.
+-- Its running tasks are counted as if they had been the same since its last heartbeat.
 local last = tonumber(redis.call('ZSCORE', keys.WORKERS, worker) or nil)
 local passed = last and math.floor(math.max(0, math.min(now - last, LONGEST)) / 1000) or 0
 count('slot_ms', math.floor((tonumber(ARGV[11]) or 0) * passed))

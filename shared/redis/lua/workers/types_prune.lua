@@ -14,7 +14,7 @@ local function part_of(set)
   return names, versions
 end
 
--- Returns those of these versions that are in no other set.
+-- Returns the versions among these that are in no other set.
 local function in_no_other(set, names, versions)
   local kept, left = {}, {}
   for _, other in ipairs(redis.call('ZREVRANGE', keys.TYPE_SETS, 0, -1)) do
