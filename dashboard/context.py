@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContext:
-    """What pages read from, change and show with."""
+    """The stores and helpers of pages."""
 
     settings: Settings
     stores: Stores
@@ -43,7 +43,7 @@ context = cast("PageContext", LocalProxy(lambda: current_app.extensions["page_co
 
 
 def opened(feature: str) -> Any:
-    """Returns what a feature opened for the app that serves the current request."""
+    """Returns the resource that a feature opened for the app of the current request."""
     return current_app.extensions["features"][feature]
 
 

@@ -48,7 +48,7 @@ def demand_valid(task_type: str, data: Any) -> None:
 
 
 def mistakes_in(task_type: str, data: Any, demand_type: bool = False) -> list[tuple[Path, str]]:
-    """Returns what is wrong with data under the schema of its type; an unknown type is no mistake unless demanded."""
+    """Returns the mistakes in data under the schema of its type; an unknown type is a mistake only if demanded."""
     try:
         context.stores.type_cache.check(task_type, data)
     except Refusal as refusal:

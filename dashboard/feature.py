@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """The pages of a feature, and what it adds to the pages of the core."""
+    """The pages of a feature, and its additions to the pages of the core."""
 
     name: str
     blueprint: Blueprint
@@ -30,9 +30,9 @@ class Feature:
     slots: Mapping[str, str] = field(default_factory=dict)
     """Templates by slot, such as "tasks.actions"; the templates of the core name the slots."""
     statistics: Callable[[str | None], Mapping[str, Any]] | None = None
-    """Returns what the pages of all types, or of one, show of the past: `report`, `percentiles`, `slowest`."""
+    """Returns the history on the pages of all types, or of one: `report`, `percentiles`, `slowest`."""
     audit_link: Callable[[str, str], str] | None = None
-    """Returns the path of what an entry of the audit record is about, by its action and object; "" for none."""
+    """Returns the path for an entry of the audit record, by its action and object; "" for none."""
 
 
 def features() -> list[Feature]:

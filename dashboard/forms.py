@@ -19,7 +19,7 @@ from firmq.shared.errors import InvalidJSON
 
 Path = tuple[str | int, ...]
 Mistakes = Sequence[tuple[Path, str]]
-"""What is wrong where: the first part of a path is `data`, or the name of another field."""
+"""Mistakes by path: the first part of a path is `data`, or the name of another field."""
 
 KINDS = ("text", "string", "number", "json", "words")
 """How the text of a field is read. An empty one is left out; as `string` it is "", with `?` at the end null."""
@@ -43,7 +43,7 @@ _LIMITS = (
 
 
 class Group(StrEnum):
-    """What a field holds: a property of the data, all data, properties that have no field, or an option."""
+    """The content of a field: a property of the data, all data, properties that have no field, or an option."""
 
     DATA = "data"
     WHOLE = "whole"
@@ -81,7 +81,7 @@ class Field:
 
 
 def fields_of(schema: Mapping[str, Any], redaction: Redaction, data: Any = _MISSING) -> list[Field]:
-    """Returns the fields for data of this schema; `data` is what they hold, with placeholders for hidden values."""
+    """Returns the fields for data of this schema; `data` is their content, with placeholders for hidden values."""
     root = _resolved(schema, schema)
     properties = root.get("properties")
     is_object = data is _MISSING or isinstance(data, dict)
@@ -112,7 +112,7 @@ def options_of(fields: Sequence[Field], values: Mapping[str, Any]) -> list[Field
 
 
 def read(posted: Mapping[str, str], depth: int) -> tuple[Any, dict[str, Any], list[tuple[Path, str]]]:
-    """Returns the data of a form, its options, and what cannot be read of both; JSON nests at most `depth` deep."""
+    """Returns the data of a form, its options, and the mistakes in both; JSON nests at most `depth` deep."""
     whole: Any = _MISSING
     data: dict[str, Any] = {}
     options: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def read(posted: Mapping[str, str], depth: int) -> tuple[Any, dict[str, Any], li
 
 
 def filled(fields: Iterable[Field], posted: Mapping[str, str], redaction: Redaction) -> list[Field]:
-    """Returns the fields with what was posted, except for hidden values, which have to be entered again."""
+    """Returns the fields with the posted values, except for hidden ones, which have to be entered again."""
     found = {(each.group, each.key): each for each in fields}
     given = list(_posted(posted))
     if any(each.group is Group.WHOLE for each, _ in given):
@@ -308,7 +308,7 @@ def _kind(schema: Mapping[str, Any]) -> tuple[str, Sequence[str], bool]:
 
 
 def _help(schema: Mapping[str, Any]) -> str:
-    """Returns what the schema says about a value, in one line."""
+    """Returns the schema's constraints of a value, in one line."""
     parts = [str(schema.get("description", ""))[:300]]
     parts += [said.format(schema[name])[:100] for name, said in _LIMITS if name in schema]
     return "; ".join(filter(None, parts))

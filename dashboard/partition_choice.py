@@ -1,4 +1,4 @@
-"""Which partition a page shows: that of the id in its path, else the one that the browser has chosen. Pure."""
+"""The partition of a page: the one of the id in its path, else the browser's choice. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firmq.dashboard.feature import features
 
 READINESS = "/health/ready"
 OF_NONE = re.compile(rf"/health/live|{READINESS}|/metrics")
-"""What is asked often and shows no partition."""
+"""Paths that are requested often and show no partition."""
 SHOWN = "firmq.shown"
 """The key of the number of the partition that is shown, in the environment of a request."""
 _NUMBER = re.compile(r"[0-9]{1,4}")

@@ -39,7 +39,7 @@ T = TypeVar("T")
 COOKIE = "firmq_partition"
 _CHOICE = re.compile(r"/partitions/([^/]+)")
 PATIENCE, PROBE_PATIENCE = 3.0, 1.0
-"""Seconds for the answer of a partition, and for those of all to a probe, which waits for three."""
+"""Seconds for the answer of a partition, and of all partitions to a probe, which waits for three."""
 THREADS = 4
 """Questions to a partition at a time, so that one that does not answer keeps no thread from the others."""
 Environ = dict[str, Any]
@@ -70,7 +70,7 @@ class Partitions:
         return list(self.apps)
 
     def context(self, number: int) -> PageContext:
-        """Returns what the pages of a partition read from."""
+        """Returns the stores for the pages of a partition."""
         found: PageContext = self.apps[number].extensions["page_context"]
         return found
 
@@ -91,7 +91,7 @@ class Partitions:
     def ask(
         self, read: Callable[[int], T], patience: float = PATIENCE
     ) -> tuple[dict[int, T], dict[int, StoreUnavailable]]:
-        """Returns what `read` returns for each partition, all asked at the same time, and why others do not answer.
+        """Returns the result of `read` for each partition, called concurrently, and the errors of the others.
 
         One that was too slow is not asked again until its answer is there.
         """
@@ -157,12 +157,12 @@ class PartitionedDashboard:
         if number is None:
             number = next(iter(self.partitions.answering()), next(iter(apps)))
         environ[SHOWN] = number
-        # The cookie gets what is shown, so that a form of this page changes it there.
+        # The cookie gets the shown partition, so that a form of this page changes it there.
         start = start_response if said == str(number) else _noting(start_response, str(number))
         return apps[number](environ, start)
 
     def _ready(self, path: str) -> Flask:
-        """Returns the app that answers a probe: that of a partition which answers, where readiness is asked for."""
+        """Returns the app that answers a probe: for readiness, a reachable partition's."""
         numbers = self.partitions.answering(PROBE_PATIENCE) if path == READINESS else []
         return self.partitions.apps[next(iter(numbers), next(iter(self.partitions.apps)))]
 

@@ -78,7 +78,7 @@ class Queries:
         self.large = threading.Lock()
 
     def forget(self) -> None:
-        """Drops what was read, after a change."""
+        """Drops cached data, after a change."""
         self.cache.clear()
 
     def snapshot(self) -> Snapshot:
@@ -153,7 +153,7 @@ class Queries:
 
     @_cached
     def task_type(self, name: str) -> TypeInfo:
-        """Returns what is known of a type, which may be unknown."""
+        """Returns the data of a type, which may be unknown."""
         now = self.snapshot()
         offer = self.stores.types.find(name)
         serving = set(self.stores.types.served_by(name, [each.name for each in now.workers]))
@@ -166,7 +166,7 @@ class Queries:
 
     @_cached
     def batches(self, cursor: str | None) -> tuple[list[Batch], str | None, list[str]]:
-        """Returns a page of batches, newest first, the next cursor, and that behind each batch.
+        """Returns a page of batches, newest first, the next cursor, and the cursor after each batch.
 
         Raises ValueError for an invalid cursor.
         """
@@ -223,7 +223,7 @@ class Queries:
 
     @_cached
     def incident(self, since: datetime, until: datetime) -> Incident:
-        """Returns what happened in a range."""
+        """Returns the events of a range."""
         return self.stores.incidents.read(since, until)
 
     def states(self, ids: Sequence[str | None]) -> dict[str, TaskState]:

@@ -1,6 +1,6 @@
 """Suggestions while a search is typed: pages, words, and the values of a field with their counts.
 
-Their number and size are bounded, and what they read is cached as for pages.
+Their number and size are bounded, and their data is cached as for pages.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def all_pages() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What may be meant: its text, the search or the path that it leads to, and how many tasks or workers there are.
+    """A suggestion: its text, the search or path that it leads to, and the number of tasks or workers.
 
     `partial` means that a value is still to be typed.
     """
@@ -128,7 +128,7 @@ def _read(queries: Queries, before: str, name: str) -> Values:
 
 
 def _filter(before: str) -> Filter:
-    """Returns the filter of the words before; that of all tasks while they cannot be read."""
+    """Returns the filter of the words before; all tasks while they cannot be read."""
     try:
         found = filter_of({}, before)
     except SearchError:

@@ -9,7 +9,7 @@ def greet(name: str) -> str:
 with Client("http://localhost:8000") as queue:
     print(queue.result(queue.submit("greet", {"name": "Ann"}).task_id, timeout=30))
 
-A name is imported when it is first used, so a program that only submits tasks does not load what handlers need.
+A name is imported when it is first used, so a program that only submits tasks does not load handlers' dependencies.
 """
 
 from importlib import import_module

@@ -33,7 +33,7 @@ class LoginThrottle:
     def check(self, name: str, password: str, known: bool) -> Person | None:
         """Returns the person if the password is right, else None.
 
-        `known` tells whether this user signed in before with this browser. Raises TooManyRequests or ServiceUnavailable
+        `known` is whether this user signed in before with this browser. Raises TooManyRequests or ServiceUnavailable
         if the password was not checked.
         """
         if not self.checks.acquire(timeout=self.PATIENCE):

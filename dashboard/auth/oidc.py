@@ -1,7 +1,7 @@
 """Sign-in with the identity of a company: OpenID Connect, the authorization code flow with PKCE, by Authlib.
 
 Authlib keeps state, nonce and code verifier of a sign-in in the signed cookie of the browser, and validates the ID
-token. Redis has the states of sign-ins that succeeded only, as strangers could fill it with what a beginning stores.
+token. Redis has the states of sign-ins that succeeded only, as strangers could fill it by starting sign-ins.
 Here are the rules that Authlib leaves to its users: which algorithms and audience count, that the metadata is of the
 issuer of the settings, that a state is used once, and which role the claims give.
 """
@@ -86,7 +86,7 @@ class IdentityProvider:
             return cast("Response", self.client.authorize_redirect(f"{self.home}/sign-in/oidc/callback"))
 
     def finish(self) -> tuple[Person, str]:
-        """Returns who signed in, and where to continue. Raises SignInFailed."""
+        """Returns the user, and the page to continue with. Raises SignInFailed."""
         target, state = safe_target(str(session.get("target", "/"))), request.args.get("state", "")
         used = keys_of(self.redis).dashboard_sign_in(hashlib.sha256(state.encode()).hexdigest())
         with translated():
@@ -120,7 +120,7 @@ class IdentityProvider:
         return found
 
     def _claims(self) -> dict[str, Any]:
-        """Returns the claims of the validated ID token, and those of the user info that it lacks."""
+        """Returns the claims of the validated ID token, completed by the user info."""
         metadata, issuer = self._metadata(), self.settings.oidc_issuer
         if request.args.get("iss", issuer) != issuer:
             raise SignInFailed("The response is from another identity provider: try again.")
@@ -151,7 +151,7 @@ class IdentityProvider:
         if role is None:
             log.warning("sign-in without a role", extra={"name_given": name})
             raise SignInFailed(f"{name} has no role here: OIDC_ROLES gives none for this account.")
-        # A name of DASHBOARD_USERS stands for that user only, also in the audit record.
+        # A name of DASHBOARD_USERS is reserved for that user, also in the audit record.
         owner = provider_owner(self.settings.oidc_issuer, str(claims["sub"]))
         return Person(f"{name} (identity provider)" if self.users.named(name) else name, role, owner)
 
@@ -169,7 +169,7 @@ def role_of(claim: object, roles: Mapping[str, str]) -> Role | None:
 
 
 def mark_of(settings: Settings) -> str:
-    """Returns a digest of what a role depends on, so that a change of it ends earlier sessions; "" without provider."""
+    """Returns a digest of the settings of roles, whose change ends earlier sessions; "" without provider."""
     if not settings.oidc_issuer:
         return ""
     decides = (settings.oidc_issuer, settings.oidc_client_id, settings.oidc_roles_claim, settings.oidc_roles)
@@ -188,7 +188,7 @@ def _at(claims: Mapping[str, Any], path: str) -> object:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turns every error of the flow into SignInFailed; what the provider said goes to the log only."""
+    """Turns every error of the flow into SignInFailed; the provider's message goes to the log only."""
     from authlib.common.errors import AuthlibBaseError
     from joserfc.errors import JoseError
     from requests import RequestException

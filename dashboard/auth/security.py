@@ -53,7 +53,7 @@ def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, re
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=settings.dashboard_https,
         SESSION_REFRESH_EACH_REQUEST=False,
-        # The cookie tells known browsers apart; the session itself ends in Redis, much earlier.
+        # The cookie identifies known browsers; the session itself ends in Redis, much earlier.
         PERMANENT_SESSION_LIFETIME=timedelta(days=365),
         MAX_CONTENT_LENGTH=settings.max_body_bytes + 65_536,
         MAX_FORM_MEMORY_SIZE=settings.max_body_bytes + 65_536,

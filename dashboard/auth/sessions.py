@@ -87,9 +87,9 @@ class Sessions:
         session.update(id=session_id, name=person.name, **about)
 
     def person(self, active: bool = True) -> Person | None:
-        """Returns the user who is signed in; a change of password or role ends the session, and so does its time.
+        """Returns the signed-in user; a change of password or role ends the session, and so does its time.
 
-        `active` is whether the request counts as one of a person, who is idle otherwise.
+        `active` is whether the request counts as activity of the user.
         """
         if "id" not in session:
             return None
@@ -120,13 +120,13 @@ class Sessions:
         return replace(person, key_owner=self.users.key_owner(person.name)) if person else None
 
     def last_person(self) -> Person | None:
-        """Returns who signed in last with this browser, also after the sign-out, unless password or role changed."""
+        """Returns the last user signed in with this browser, even signed out, unless password or role changed."""
         person = None if "role" in session else self.users.named(str(session.get("name", "")))
         mark = str(session.get("mark", "")).encode()
         return person if person and hmac.compare_digest(mark, self.users.mark(person.name).encode()) else None
 
     def end(self) -> None:
-        """Signs out, in every browser that has this cookie; the cookie keeps who signed in last."""
+        """Signs out, in every browser that has this cookie; the cookie keeps the last user."""
         if session_id := session.pop("id", None):
             with translated():
                 self.redis.delete(self._key(str(session_id)), self._activity(str(session_id)))

@@ -29,7 +29,7 @@ class Role(IntEnum):
 class Person:
     """The author of a request: a name and a role.
 
-    `key_owner` owns the personal API keys of this user; "" for one who can have none.
+    `key_owner` owns the personal API keys of this user; "" if none are possible.
     """
 
     name: str

@@ -17,7 +17,7 @@ SHOWN = 3
 
 
 def busy_types(workers: Sequence[WorkerInfo]) -> list[tuple[str, int]]:
-    """Returns what keeps all executors busy, most tasks first; nothing while one is free."""
+    """Returns the tasks that keep all executors busy, by type, most first; nothing while one is free."""
     working = [each for each in workers if each.state not in ("silent", "draining") and each.serial_slots]
     if any(each.serial_active < each.serial_slots for each in working):
         return []

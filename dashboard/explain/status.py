@@ -21,7 +21,7 @@ PATIENCE = timedelta(seconds=3)
 
 @dataclass(frozen=True, slots=True)
 class RelatedTasks:
-    """What a blocked task may wait for: its parents (None for an unknown one), and its batch or the one before it."""
+    """The possible waits of a blocked task: its parents (None for an unknown one), its batch or the one before it."""
 
     parents: Sequence[Relative | None] = ()
     batch: Batch | None = None

@@ -1,4 +1,4 @@
-"""Builds the timeline of a task: when it waited, ran and paused, and what its handler did. Pure.
+"""Builds the timeline of a task: its waits, runs and pauses, and its handler's steps. Pure.
 
 Most tasks wait much longer than they run. If waiting takes more than half of the time, running and waiting share the
 width in proportion to the square roots of their durations: attempts stay visible, and longer bars mean longer times.

@@ -20,7 +20,7 @@ from firmq.shared.stores.tasks import Filter
 blueprint = Blueprint("breakdown", __name__)
 
 FEW, MANY = 5, 200
-"""Values of a field that are shown among those of other fields, and by themselves."""
+"""Numbers of values that a field shows among other fields, and by itself."""
 _MORE = ("cause", "batch_id")
 
 
@@ -63,7 +63,7 @@ def _asked() -> dict[str, str]:
     """Returns the filter of the query, for links."""
     more = {name: request.args[name] for name in _MORE if request.args.get(name)}
     if not all(re.fullmatch("[A-Za-z0-9_-]{1,128}", value) for value in more.values()):
-        abort(400, "invalid cause or batch: open this page from that of a cause or a batch")
+        abort(400, "invalid cause or batch: open this page from a dead-letter group or a batch")
     return {**given(request.args), **more}
 
 

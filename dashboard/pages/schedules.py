@@ -158,7 +158,7 @@ def change(name: str) -> Response | tuple[str, int]:
 
 @blueprint.get("/schedules/+times")
 def times() -> str:
-    """Answers with the next due times of what is in the fields, for the preview of an open form."""
+    """Answers with the next due times by the fields, for the preview of an open form."""
     _, options, _ = read(request.args, context.settings.max_json_depth)
     return show("schedule_times.html", times=_previewed(options))
 
@@ -213,7 +213,7 @@ def _next_times(stored: StoredSchedule, count: int = NEXT) -> list[datetime]:
 
 
 def _form(task_type: str, fields: list[Field], stored: StoredSchedule | None = None, mistakes: Mistakes = ()) -> str:
-    """Shows the form; with `mistakes` of a lost race, also the stored version beside what was entered."""
+    """Shows the form; with `mistakes` of a lost race, also the stored version beside the entered one."""
     fields, others = blamed(fields, mistakes)
     return show(
         "schedule_form.html",
@@ -230,7 +230,7 @@ def _form(task_type: str, fields: list[Field], stored: StoredSchedule | None = N
 def _again(
     task_type: str, fields: list[Field], mistakes: Mistakes, stored: StoredSchedule | None = None, status: int = 400
 ) -> tuple[str, int]:
-    """Shows the form with what was entered, for a preview or with what is wrong."""
+    """Shows the form with the entered values, for a preview or with the mistakes."""
     given = filled(fields, request.form, context.redaction)
     return _form(task_type, given, stored, mistakes), status if mistakes else 200
 
@@ -240,7 +240,7 @@ def _is_preview() -> bool:
 
 
 def _read(task_type: str, stored: StoredSchedule | None) -> tuple[Schedule | None, list[tuple[Path, str]]]:
-    """Returns the schedule of a form, or what is wrong with it."""
+    """Returns the schedule of a form, or its mistakes."""
     data, options, mistakes = read(request.form, context.settings.max_json_depth)
     before = stored.schedule if stored else None
     name = before.name if before else options.pop("name", "")
@@ -275,7 +275,7 @@ def _of_option(mistake: tuple[Path, str]) -> tuple[Path, str]:
 
 
 def _previewed(options: Mapping[str, Any]) -> list[datetime] | str:
-    """Returns the next due times of cron, interval and time zone; or what is wrong with them."""
+    """Returns the next due times of cron, interval and time zone; or the mistakes in them."""
     when = {name: options[name] for name in ("cron", "interval", "timezone") if options.get(name) is not None}
     try:
         made = read_body(ScheduleBody, {**when, "type": "t"}, context.stores.task_factory.context)
@@ -309,6 +309,6 @@ def _shown(schedule: Schedule) -> dict[str, Any]:
 
 
 def _version(stored: StoredSchedule) -> str:
-    """Returns a digest of what was read, from which its hidden values cannot be guessed."""
+    """Returns a digest of a stored schedule, from which its hidden values cannot be guessed."""
     secret = str(current_app.secret_key).encode()
     return hmac.new(secret, stored.schedule.revision.encode(), hashlib.sha256).hexdigest()[:32]

@@ -189,7 +189,7 @@ def _signals(found: TaskDetail, posted: str, mistakes: Mistakes) -> Iterator[tup
 
 
 def _related_tasks(found: TaskDetail, relations: Relations) -> RelatedTasks | None:
-    """Returns what a blocked task waits for; None in other states."""
+    """Returns the waits of a blocked task; None in other states."""
     if found.summary.state is not TaskState.BLOCKED:
         return None
     batch_id = found.after_batch or (found.batch.batch_id if found.batch else None)

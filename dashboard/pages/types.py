@@ -1,4 +1,4 @@
-"""Task types: how often each fails and how long it takes, who serves it; pause and resume."""
+"""Task types: failure rate and duration of each, its workers; pause and resume."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _demand_known(name: str) -> None:
 
 
 def _statistics(name: str | None) -> Mapping[str, Any]:
-    """Returns what a feature knows of the past of all types, or of one; nothing where none does."""
+    """Returns a feature's history of all types, or of one; nothing without such a feature."""
     found = (feature.statistics(name) for feature in features() if feature.statistics)
     return next(filter(None, found), {})
 

@@ -22,7 +22,7 @@ SHOWN = 50
 
 @admin.register(QueuedTask)
 class QueuedTaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # Django 5.2 has no parameter
-    """Shows tasks to staff with the permission `view`; what can be done with them is in the dashboard."""
+    """Shows tasks to staff with the permission `view`; actions on them are in the dashboard."""
 
     def get_urls(self) -> list[URLPattern]:
         """Returns the one page: there is no table whose rows could be edited."""
@@ -51,7 +51,7 @@ def _backends() -> Iterator[FirmqBackend]:
 
 
 def _about(backend: FirmqBackend) -> dict[str, Any]:
-    """Returns what the page shows of a backend."""
+    """Returns a backend's data for the page."""
     try:
         tasks, problem = backend.newest_tasks(SHOWN), ""
     except (ClientError, NotImplementedError) as error:  # the second one: a backend without a gateway has no lists

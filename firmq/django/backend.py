@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PRIORITIES = {50: "critical", 1: "high", 0: None, -100: "low"}
-"""Our priorities by the lowest priority of Django that they stand for; None is the default one."""
+"""Our priorities by the lowest priority of Django that maps to each; None is the default one."""
 on_task: Callable[[Task[..., Any]], object] | None = None
 """What is called with each task that is defined, in a worker."""
 _OPTIONS = {"URL", "API_KEY", "PRIORITIES", "TASK_OPTIONS", "DASHBOARD_URL"}
@@ -64,7 +64,7 @@ class FirmqBackend(BaseTaskBackend):
         self.priorities: Mapping[int, str | None] = self.options.get("PRIORITIES", PRIORITIES)
         self.task_options: Options = self.options.get("TASK_OPTIONS", {})
         if unknown := ", ".join(sorted(self.task_options.keys() - Options.__annotations__.keys())):
-            raise InvalidTaskBackend(f"TASKS[{alias!r}]: unknown TASK_OPTIONS {unknown}: use those of Client.submit")
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: unknown TASK_OPTIONS {unknown}: use options of Client.submit")
 
     def validate_task(self, task: Task[..., Any]) -> None:
         """Raises InvalidTask for a task that this backend cannot run."""
@@ -122,7 +122,7 @@ class FirmqBackend(BaseTaskBackend):
         )
 
     def _submit_options(self, task: Task[..., Any]) -> Options:
-        """Returns the options of a task: its own, and those of TASK_OPTIONS that they do not replace."""
+        """Returns the options of a task: its own, and for the others TASK_OPTIONS."""
         options = self.task_options.copy()
         if task.queue_name != DEFAULT_TASK_QUEUE_NAME:
             options.pop("priority", None)

@@ -1,9 +1,9 @@
 """Closes database connections around each attempt, in the thread where its handler uses them.
 
 The main thread of an executor keeps its connections for CONN_MAX_AGE, as a server keeps them between requests. Other
-threads close theirs when no attempt uses them: there may be a hundred, and what an idle thread keeps is missing
+threads close theirs when no attempt uses them: there may be a hundred, and connections of idle threads are missing
 elsewhere. Coroutines share the one thread in which `sync_to_async` runs Django's code. In local mode the connections
-are the caller's, who may be in a transaction.
+are the caller's, which may be in a transaction.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def check_before_coroutine(task: CurrentTask) -> None:
 
 @after_task
 def check_after(task: CurrentTask, outcome: AttemptOutcome) -> None:
-    """Closes the connections of a plain function in a thread, and checks those of one in the main thread."""
+    """Closes the connections of a plain function in a thread, and checks them in the main thread."""
     if threading.current_thread() is threading.main_thread():
         check_before(task)
     elif not _is_async(task) and not _is_local(task):

@@ -27,7 +27,7 @@ from firmq.django.results import ended, new_result
 
 
 def run(task: Task[..., Any], call: Call) -> Any:
-    """Runs a plain function. Returns its value in JSON form; raises TypeError if it has none, and what it raises."""
+    """Runs a plain function. Returns its value in JSON form; raises TypeError if it has none, and its errors."""
     result = _started(task, call)
     sender = type(result.task.get_backend())
     task_started.send_robust(sender, task_result=result)
@@ -51,7 +51,7 @@ async def run_async(task: Task[..., Any], call: Call) -> Any:
     await task_started.asend_robust(sender, task_result=result)
     try:
         value = normalize_json(await result.task.acall(*_context(result), *result.args, **result.kwargs))
-    except asyncio.CancelledError:  # the worker decides what becomes of it
+    except asyncio.CancelledError:  # the worker decides the outcome
         raise
     except BaseException as error:
         ended(result, error=_error(error))

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def submit_on_commit(task: Submission[P] | Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
     """Submits a task when the current transaction of the default database commits; at once when there is none.
 
-    `task` is a handler, what its `options` returns, or a task of Django. Arguments are checked now, and raise as in
+    `task` is a handler, the result of its `options`, or a task of Django. Arguments are checked now, and raise as in
     `submit`. Nothing is submitted when the transaction is rolled back. An error of the submission after a commit is
     logged and not raised, because the transaction is committed: the task is lost then. To have it raised, or for
     another database, pass `task.prepare(...)` to `transaction.on_commit`. Without a transaction it is raised.
@@ -28,7 +28,7 @@ def submit_on_commit(task: Submission[P] | Task[P, Any], /, *args: P.args, **kwa
     given: Any = task
     robust = connection.in_atomic_block
     if hasattr(given, "get_backend"):
-        if hasattr(backend := given.get_backend(), "new_task"):  # those of others check when they enqueue
+        if hasattr(backend := given.get_backend(), "new_task"):  # other backends check when they enqueue
             backend.new_task(given, *args, **kwargs)
         submit: Any = partial(given.enqueue, *args, **kwargs)
     else:

@@ -35,7 +35,7 @@ async def lifespan(app: FastAPI, url: str | None = None, api_key: str | None = N
             app.state.firmq = client
             before = use_client(client_for_threads, client)
             if before:
-                use_client(*before)  # such as that of a test
+                use_client(*before)  # such as a test's
             try:
                 yield
             finally:

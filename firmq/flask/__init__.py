@@ -30,7 +30,7 @@ class Firmq:
     """Gives each app a client, `current_app.extensions["firmq"]`, and its handlers the context of the app.
 
     The client is one of FIRMQ_URL and FIRMQ_API_KEY of the app's config, else of the environment. `submit` of
-    handlers uses that of the current app, unless `use_client` has chosen another one before.
+    handlers uses the current app's, unless `use_client` has chosen another one before.
     """
 
     def __init__(self, app: Flask | None = None) -> None:
@@ -49,7 +49,7 @@ class Firmq:
 
         REGISTRY.context = context
         if before := use_client(self):
-            use_client(*before)  # such as that of a test
+            use_client(*before)  # such as a test's
 
     @property
     def client(self) -> Client:

@@ -39,7 +39,7 @@ _FOR_NOW = (429, 503)
 
 @dataclass(slots=True)
 class Counts:
-    """What a relay has done since its start."""
+    """The work of a relay since its start."""
 
     sent: int = 0
     refused: int = 0
@@ -49,7 +49,7 @@ class Counts:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of the rows of one pass."""
+    """The outcome of the rows of one pass."""
 
     settled: Sequence[str] = ()
     sent: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Relay:
         while not stop.is_set():
             if time.monotonic() >= next_sign:
                 next_sign = time.monotonic() + EVERY
-                # Without rows: a sign of life, for the doctor. Whether a pass fails is said by the passes.
+                # Without rows: a heartbeat, for the doctor. The passes log whether they fail.
                 with suppress(Exception):
                     self.sender.send((), ())
             stop.wait(self.step())
@@ -127,7 +127,7 @@ class Relay:
             for row, item in zip(rows, items, strict=True):
                 _sort(outcome, row, item)
         outcome.complete = len(rows) == len(waiting) < ROWS
-        # Rows that a full queue holds back do not stop those behind them.
+        # Rows that a full queue holds back do not stop those after them.
         self._after = rows[-1].position if outcome.postponed and not outcome.complete else 0
         return outcome
 

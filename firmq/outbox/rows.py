@@ -1,4 +1,4 @@
-"""Rows of an outbox, and what a relay needs of the table that holds them."""
+"""Rows of an outbox, and a relay's interface of the table that holds them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Rows(Protocol):
     """The rows within one transaction."""
 
     def waiting(self, after: int, limit: int) -> list[Row]:
-        """Returns waiting rows behind a position, in order; locked for this transaction where the table locks."""
+        """Returns waiting rows after a position, in order; locked for this transaction where the table locks."""
 
     def sent(self, limit: int) -> list[str]:
         """Returns ids of sent rows, locked in the same way."""
@@ -102,9 +102,9 @@ class Table(Protocol):
 
 
 def new_row(task: object, *args: Any, **kwargs: Any) -> NewRow:
-    """Returns the row of a task: a handler (or what its `options` returns) with its arguments, or a `new_task`.
+    """Returns the row of a task: a handler (or the result of its `options`) with its arguments, or a `new_task`.
 
-    Raises TypeError or ValueError for what is not a task, and what a handler raises for arguments that do not fit.
+    Raises TypeError or ValueError for a value that is not a task, or for arguments that do not fit the handler.
     """
     value = task.new_task(*args, **kwargs) if isinstance(task, Submission) else _given(task, args, kwargs)
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))

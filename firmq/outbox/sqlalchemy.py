@@ -96,10 +96,10 @@ def add(session: AnySession | Connection, task: Mapping[str, Any], /) -> str: ..
 def add(session: AnySession | Connection, task: Any, /, *args: Any, **kwargs: Any) -> str:
     """Writes a task to the outbox in the transaction of `session`; returns the id that the task will have.
 
-    `task` is a handler with its arguments, what the handler's `options` returns, or a `new_task`. A session (also one
+    `task` is a handler with its arguments, the result of its `options`, or a `new_task`. A session (also one
     for asyncio) writes the row when it flushes, at the latest when it commits; a connection writes it at once. With an
-    AsyncConnection: `await connection.run_sync(add, task)`. Raises TypeError or ValueError for what is not a task, and
-    what a handler raises for arguments that do not fit.
+    AsyncConnection: `await connection.run_sync(add, task)`. Raises TypeError or ValueError for a value that is not
+    a task, and the errors of a handler for arguments that do not fit.
     """
     row = new_row(task, *args, **kwargs)
     if isinstance(session, Connection):
@@ -114,7 +114,7 @@ class SqlTable:
 
     def __init__(self, engine: Engine) -> None:
         self.locks = engine.dialect.name in _LOCKING
-        # With the usual REPEATABLE READ of MySQL, the locks of a relay would hold up those who write rows.
+        # With the usual REPEATABLE READ of MySQL, the locks of a relay would delay writers of rows.
         self.engine = engine.execution_options(isolation_level="READ COMMITTED") if self.locks else engine
 
     def create(self) -> None:

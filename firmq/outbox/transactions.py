@@ -25,7 +25,7 @@ _KEY = "firmq.submit_on_commit"
 def submit_on_commit(session: AnySession, task: Submission[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
     """Submits a task when the current transaction of `session` commits, and not if that or its savepoint is undone.
 
-    `task` is a handler, or what its `options` returns. Arguments are checked now, and raise as in `submit`. An error of
+    `task` is a handler or the result of its `options`. Arguments are checked now, and raise as in `submit`. An error of
     the submission itself is logged and not raised, because the transaction is committed: the task is lost then. Use the
     outbox for tasks that must not get lost.
     """
@@ -59,7 +59,7 @@ class _Pending:
         return self.session.get_nested_transaction() or self.session.get_transaction()
 
     def _committed(self, session: Session) -> None:
-        """Submits what waits for a transaction, or lets it wait for the one around a savepoint."""
+        """Submits tasks that wait for a transaction, or lets them wait for the one around a savepoint."""
         savepoint = session.get_nested_transaction()
         if savepoint is None:
             waiting, self.waiting = self.waiting, []
@@ -71,7 +71,7 @@ class _Pending:
                 each.transaction = savepoint.parent
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
-        """Drops what still waits for a transaction at its end: it was rolled back."""
+        """Drops tasks that still wait for a transaction at its end: it was rolled back."""
         self.waiting = [each for each in self.waiting if each.transaction is not transaction]
 
 

@@ -1,1 +1,1 @@
-"""Fixtures for the tests of those who use the package."""
+"""Fixtures for the tests of users of the package."""

@@ -22,7 +22,7 @@ _IN_MEMORY = """\
 firmq_worker cannot use the database {alias!r}, which is in the memory of the test's process: give its entry in \
 DATABASES a file for tests, such as "TEST": {{"NAME": BASE_DIR / "test.sqlite3"}}"""
 _IN_TRANSACTION = """\
-firmq_worker does not see what a test writes in a transaction: mark the test with \
+firmq_worker does not see rows written in a transaction: mark the test with \
 @pytest.mark.django_db(transaction=True), or use the fixture transactional_db in place of db"""
 _CHANGED = "the databases of Django have changed since firmq_worker started: set them up once for each session"
 
@@ -39,7 +39,7 @@ def set_up(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 
 def check(request: pytest.FixtureRequest, environment: Mapping[str, str]) -> None:
-    """Raises pytest.UsageError if a worker with this environment does not see what the test writes now."""
+    """Raises pytest.UsageError if a worker with this environment does not see the test's rows."""
     if not _is_configured():
         return
     if environment.get(VARIABLE) != _addresses():

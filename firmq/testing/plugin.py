@@ -1,6 +1,6 @@
 """The plugin for pytest: fixtures that run submitted tasks, in the test's process or on a real system.
 
-pytest loads it at its start, by the package's entry point, so that it imports what it needs in the fixtures.
+pytest loads it at its start, by the package's entry point, so that it imports its dependencies in the fixtures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def firmq_eager(pytestconfig: pytest.Config) -> Iterator[LocalClient]:
-    """Runs each task in the test's process when it is submitted; `tasks()` and `get` show what was submitted."""
+    """Runs each task in the test's process when it is submitted; `tasks()` and `get` show the submitted tasks."""
     from firmq import LocalClient, use_client
 
     client = LocalClient(pytestconfig.getini("firmq_modules") or None)

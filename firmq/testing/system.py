@@ -30,7 +30,7 @@ _QUICK = {
     "WORKER_EXECUTORS": "2",
     "INITIAL_RETRY_DELAY": "0.1",
     "DRAIN_GRACE": "1",
-    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false",  # the end of a test deletes what is in Redis, locks too
+    "HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false",  # the end of a test deletes the data in Redis, locks too
 }
 """Settings for tests; the environment overrides them."""
 _LEFT_OUT = ("REDIS_", "API_KEYS", "HISTORY_", "ALERT_")
@@ -74,7 +74,7 @@ class SystemForTests:
         self._stack.close()
 
     def reset(self, client: Client) -> None:
-        """Cancels all tasks that have not ended, and deletes what is in Redis beyond what the start put there."""
+        """Cancels all tasks that have not ended, and deletes data in Redis that the start did not put there."""
         for state in TaskState:
             if not state.ended:
                 for task in client.tasks(status=state):

@@ -122,7 +122,7 @@ def _demand_as_reviewed() -> None:
 
 
 def _plan() -> Plan:
-    """Returns what the form asks for. Ends the request with 400 if it is incomplete or contradictory."""
+    """Returns the plan in a form. Ends the request with 400 if it is incomplete or contradictory."""
     try:
         verb = Verb(request.form.get("verb", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the pages of bulk actions read and change."""
+"""The data and changes of the pages of bulk actions."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ def add(task: Mapping[str, Any], /) -> str: ...
 def add(task: Any, /, *args: Any, **kwargs: Any) -> str:
     """Writes a task to the outbox in the current transaction; returns the id that the task will have.
 
-    `task` is a handler or a task of Django with its arguments, what a handler's `options` returns, or a `new_task`. The
-    database is the one that the routers choose for writing an OutboxRow. Raises TypeError or ValueError for what is not
-    a task, and what a handler raises for arguments that do not fit.
+    `task` is a handler or a task of Django with its arguments, the result of its `options`, or a `new_task`. The
+    database is the one that the routers choose for writing an OutboxRow. Raises TypeError or ValueError for a value
+    that is not a task, and the errors of a handler for arguments that do not fit.
     """
     from firmq.django.outbox.table import write
 

@@ -68,7 +68,7 @@ class DjangoTable:
         return int(self._rows().filter(state=RowState.REFUSED).update(state=RowState.WAITING, error=None))
 
     def _check_connection(self) -> None:
-        if not connections[self.using].in_atomic_block:  # such as that of a test
+        if not connections[self.using].in_atomic_block:  # such as a test's
             close_old_connections()
 
     def _rows(self) -> QuerySet[OutboxRow]:

@@ -15,7 +15,7 @@ class Command(BaseCommand):
     help = "Starts a relay, which sends the rows of the outbox to FIRMQ_URL."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--using", metavar="ALIAS", help="the database (default: that of the routers)")
+        parser.add_argument("--using", metavar="ALIAS", help="the database (default: the routers' choice)")
         does = parser.add_mutually_exclusive_group()
         does.add_argument("--refused", action="store_true", help="list the rows that were refused, and exit")
         does.add_argument("--retry", action="store_true", help="make refused rows wait again, and exit")
