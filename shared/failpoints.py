@@ -30,7 +30,7 @@ POINTS = {
     "worker.handed-out": "executors have the claimed tasks",
     "worker.dispatched": "direct dispatch gave this worker a task that it has not read",
     "worker.begun-noted": "the start of an isolated task is recorded in Redis, and it has not begun",
-    "worker.taken-back": "a task was taken back from an executor and not given back to its queue",
+    "worker.taken-back": "a task was taken back from an executor and not yet returned to its queue",
     "worker.reaped": "an executor died, and its task has not been reported",
     "step.computed": "a step has its result, which is not stored",
     "step.stored": "a step is stored, and the handler has not continued",
@@ -52,7 +52,7 @@ POINTS = {
     "gateway.requeued": "a dead letter was requeued, and the response has not been sent",
     "gateway.cancelled": "a task was cancelled, and the response has not been sent",
 }
-"""The failpoints of the core; those of a feature begin with its name."""
+"""The failpoints of the core; a feature's begin with its name."""
 
 
 def _nothing(name: str) -> None:

@@ -85,7 +85,7 @@ _CONDITIONS = (
 
 @cache
 def conditions() -> Mapping[str, Condition]:
-    """Returns all conditions by name, also those of features."""
+    """Returns all conditions by name, also the features'."""
     return {each.name: each for rows in (_CONDITIONS, *added("conditions")) for each in rows}
 
 

@@ -1,6 +1,6 @@
 """The timeline of an incident: what happened to the system, and what people did, on one axis.
 
-Every source is read up to a bound. Where one was cut, or has forgotten the beginning of the range, `incomplete` has a
+Every source is read up to a bound. Where one was cut, or lacks the beginning of the range, `incomplete` has a
 sentence about it.
 """
 
@@ -61,7 +61,7 @@ class Incident:
 
 
 def check_range(since: datetime | None, until: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """Returns a range, by default the last six hours. Raises ValueError, which says what to change."""
+    """Returns a range, by default the last six hours. Raises ValueError with the required change."""
     if until is not None and not _EPOCH <= until <= now + AHEAD:
         raise ValueError("until must be between 1970 and a day from now")
     end = until or now
@@ -79,7 +79,7 @@ class Source(NamedTuple):
     read: Callable[[datetime, datetime], tuple[Sequence[Event], str]]
     """Returns the events of a range, and a sentence about those that are missing ("" for none)."""
     tells: Sequence[str] = ()
-    """Beginnings of entries of the audit record that these events tell better."""
+    """Beginnings of entries of the audit record that these events describe better."""
 
 
 class Incidents:
@@ -99,7 +99,7 @@ class Incidents:
         return instant(self.scripts.now_us())
 
     def read(self, since: datetime, until: datetime) -> Incident:
-        """Returns what happened from `since` to `until`. Raises StoreUnavailable."""
+        """Returns the events from `since` to `until`. Raises StoreUnavailable."""
         found: list[Event] = []
         missing: list[str] = []
         sources: Sequence[Callable[[datetime, datetime], tuple[Sequence[Event], str]]] = (

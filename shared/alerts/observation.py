@@ -1,4 +1,4 @@
-"""What the conditions judge: the state of the whole system at one moment."""
+"""The input of the conditions: the state of the whole system at one moment."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Observer:
         self.deploys = Deploys(scripts)
 
     def glance(self) -> Observation:
-        """Returns what probes may ask for often: Redis, queues, workers and due work. Raises StoreUnavailable."""
+        """Returns the state that probes may read often: Redis, queues, workers, due work. Raises StoreUnavailable."""
         with translated():
             at, register = instant(self.scripts.now_us()), self.workers.look()
             return Observation(

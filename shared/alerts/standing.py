@@ -1,6 +1,6 @@
 """The life cycle of an alert: it holds for a while, is sent once, and is reported once as resolved.
 
-Pure: what was remembered and what is found go in, what is to be remembered and to be sent comes out.
+Pure: takes the stored and the present alerts, and returns the records to store and the messages to send.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The changes: records by their keys (None for one that is over), and what is to be sent."""
+    """The changes: records by their keys (None for an alert that is over), and the alerts to send."""
 
     changes: dict[str, Standing | None] = field(default_factory=dict)
     fired: list[Standing] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Outcome:
 def judge(
     found: Iterable[Alert], standings: Mapping[str, Standing], now_us: int, patience: timedelta, quiet: bool
 ) -> Outcome:
-    """Returns what becomes of the alerts that are found, and of those that are remembered.
+    """Returns the changes of the alerts that hold now, and of the stored ones.
 
     An alert is sent when it has held for `patience`, and reported as resolved when it has not held for as long. In
     quiet hours that is put off, except for an alert of the level danger.
@@ -78,7 +78,7 @@ def _holding(alert: Alert, before: Standing | None, now_us: int, wait: int, quie
 
 
 def _clear(key: str, before: Standing, now_us: int, wait: int, quiet: bool, outcome: Outcome) -> None:
-    """Adds what becomes of an alert that does not hold any more."""
+    """Adds the change of an alert that does not hold any more."""
     if not before.sent:
         outcome.changes[key] = None
         return

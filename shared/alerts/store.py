@@ -60,7 +60,7 @@ class AlertStore:
         self.scripts = scripts
 
     def standings(self) -> dict[str, Standing]:
-        """Returns what is remembered, by the keys of the alerts; corrupt records are left out."""
+        """Returns the stored states by the keys of the alerts; corrupt records are left out."""
         entries = self._read(self.scripts.keys.ALERTS)
         return {key: found for key, entry in entries.items() if (found := _loaded(Standing, entry))}
 

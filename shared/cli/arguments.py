@@ -1,4 +1,4 @@
-"""The parser of command lines as people type them: options stand before, between or after the arguments."""
+"""The parser of command lines as people type them: with options before, between or after the arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HELP = ("-h", "--help")
 
 
 class Parser(argparse.ArgumentParser):
-    """Sorts the words before argparse reads them: it has no options behind an optional argument, nor a command."""
+    """Sorts the words before argparse reads them: it allows no options after an optional argument or a command."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         words = args or ()
@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         return "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(word, list(known), 1))
 
     def _sorted(self, given: Sequence[str]) -> list[str]:
-        """Returns the options of this parser, then all other words; words behind `--` are none."""
+        """Returns the options of this parser, then all other words; words after `--` are none."""
         words, options, others = iter(given), list[str](), list[str]()
         for word in words:
             if word == "--":
@@ -53,12 +53,12 @@ class Parser(argparse.ArgumentParser):
         return [*options, *dashes, *others]
 
     def _is_option(self, word: str) -> bool:
-        if self._commands:  # those of the command are left to it, as is --help
+        if self._commands:  # the command's own are left to it, as is --help
             return word.partition("=")[0] in self._option_string_actions and word not in _HELP
         return word.startswith("-") and word != "-" and not _NUMBER.match(word)
 
     def _value(self, word: str, words: Iterator[str]) -> list[str]:
-        """Returns the word behind an option that takes one; an option may be shortened."""
+        """Returns the word after an option that takes one; an option may be shortened."""
         known = self._option_string_actions
         found = known.get(word) or next((known[each] for each in known if each.startswith(word)), None)
         takes = found is not None and found.nargs != 0 and "=" not in word

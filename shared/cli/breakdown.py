@@ -15,7 +15,7 @@ _LIST = {"value": "VALUE", "tasks": "TASKS"}
 def add_command(commands: Any) -> None:
     """Adds the command to the parser."""
     one = commands.add_parser("breakdown", help="count tasks by the fields of their data and by tag")
-    one.add_argument("field", nargs="?", metavar="FIELD", help="such as customer.id; default: those of the first tasks")
+    one.add_argument("field", nargs="?", metavar="FIELD", help="such as customer.id; default: the first tasks' fields")
     add_filters(one)
     one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status applies then")
     one.add_argument("--limit", type=int, default=10, metavar="N", help="values of a field, at most 100 (default: 10)")

@@ -23,7 +23,7 @@ _CHANGES = {
     "pause": "pause a bulk action",
     "resume": "resume a bulk action",
     "abort": "end a bulk action",
-    "undo": "restore what a bulk action cancelled or deleted",
+    "undo": "restore the tasks that a bulk action cancelled or deleted",
 }
 _FILTERS = (
     *("status", "type", "queue", "tag", "submitted_by", "cause", "since", "until", "deleted", "search"),
@@ -134,7 +134,7 @@ def act(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def show_preview(found: BulkPreview, out: Output) -> int:
-    """Prints what an action would do; returns 1 if its changes of the data are not possible."""
+    """Prints the effect of an action; returns 1 if its changes of the data are not possible."""
     if out.as_json:
         out.value(found)
         return int(found.unfit > 0)

@@ -44,7 +44,7 @@ def _call(method: str, path: str, body: str | None = None) -> tuple[int, str]:
 
 
 def random_entries() -> dict[str, str]:
-    """Returns what the parts read, and in `dashboard-password` and `api-key` what people read, in base64."""
+    """Returns the values for the parts, and in `dashboard-password` and `api-key` those for people, in base64."""
     password, (key, text) = secrets.token_urlsafe(18), new_key("default", [Scope.SUBMIT, Scope.READ])
     entries = {
         "redis-password": secrets.token_hex(32),

@@ -250,7 +250,7 @@ def _add_timeline(commands: Any) -> None:
 
 
 def list_timeline(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    """Prints the events of a range, the earliest first, and what is missing."""
+    """Prints the events of a range, the earliest first, and the gaps."""
     found = client.timeline(since=wanted.since, until=wanted.until)
     if out.as_json:
         out.value(found)
@@ -388,7 +388,7 @@ def unlock(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 
 def _lists(part: str, columns: Mapping[str, str]) -> Run:
-    """Returns what lists all of a part of the client."""
+    """Returns the command that lists all of a part of the client."""
 
     def run(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         out.table(columns, getattr(client, part).all())
@@ -398,7 +398,7 @@ def _lists(part: str, columns: Mapping[str, str]) -> Run:
 
 
 def _does(part: str, method: str, *given: str) -> Run:
-    """Returns what calls a method with the name and with other arguments, and prints what it returns."""
+    """Returns the command that calls a method with the name and with other arguments, and prints its result."""
 
     def run(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         done = getattr(getattr(client, part), method)(wanted.name, **{name: getattr(wanted, name) for name in given})

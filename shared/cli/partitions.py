@@ -1,6 +1,6 @@
 """`firmq partitions`: lists the partitions of the system, drains one, and activates it.
 
-A draining partition stores no new tasks but those that belong to what it holds; see docs/deploy/scaling.md.
+A draining partition stores only tasks that belong to data that it holds; see docs/deploy/scaling.md.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Command:
         return DONE
 
     def _next(self, now: Partition) -> list[str]:
-        """Returns what to do next, a line each."""
+        """Returns the next steps, a line each."""
         number = now.number
         lists = "REDIS_PARTITIONS" if self.settings.redis_partitions else "REDIS_URL"
         new = f"If it is new: restart all processes with this {lists}, then run: firmq partitions activate {number}"

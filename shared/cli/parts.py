@@ -37,7 +37,7 @@ def _add_modules(one: argparse.ArgumentParser) -> None:
 def _add_dev(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
-    one.add_argument("--no-reload", action="store_false", dest="reload", help="keep handlers when files change")
+    one.add_argument("--no-reload", action="store_false", dest="reload", help="do not reload handlers when files change")
 
 
 def _add_worker(one: argparse.ArgumentParser) -> None:
@@ -73,7 +73,7 @@ def _add_partitions(one: argparse.ArgumentParser) -> None:
     add_format(one)
     actions = one.add_subparsers(title="commands", metavar="COMMAND", dest="action")
     drains = actions.add_parser(
-        "drain", help="send new tasks to the other partitions: before removing one, or before adding a new one"
+        "drain", help="send new tasks to the other partitions, before you remove one or add a new one"
     )
     drains.add_argument("--wait", action="store_true", help="wait until all its tasks have ended")
     activates = actions.add_parser("activate", help="let a draining partition take new tasks")
@@ -182,7 +182,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run(wanted: argparse.Namespace) -> int:
-    """Runs the command in this process and returns its exit status; 2 when what it needs is not installed."""
+    """Runs the command in this process and returns its exit status; 2 when a required package is not installed."""
     command = COMMANDS[wanted.part]
     try:
         with needs(f"firmq {wanted.part}", extra=command.extra):

@@ -18,7 +18,7 @@ _STEPS = {
 }
 _DELIVERIES = {"task_id": "DELIVERY", "status": "STATUS", "attempts": "ATTEMPTS", "ended_at": "ENDED"}
 _LONGEST = 100
-"""Characters of JSON that stand in one line."""
+"""Maximum characters of JSON on one line."""
 
 
 def show_task(task: TaskDetail, out: Output) -> None:

@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
         one.add_argument("id", help="id of a task or a batch")
         one.set_defaults(run=run)
 
-    streams = commands.add_parser("stream", help="print what a task emits until it has ended: text, or JSON")
+    streams = commands.add_parser("stream", help="print the output of a task until it has ended: text, or JSON")
     streams.add_argument("id")
     streams.set_defaults(run=stream)
 

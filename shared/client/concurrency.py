@@ -1,4 +1,4 @@
-"""What the client needs of threads; firmq.shared.client.aio.concurrency is the same for asyncio."""
+"""The client's tools from threads; firmq.shared.client.aio.concurrency is the same for asyncio."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Connections:
         """Sends a request and returns its response; with `reuse`, on an idle connection if there is one."""
         if self._process != os.getpid():
             self._begin()  # the parent reads from those that were kept, and may have held the lock
-        # The gateway may just have closed a reused connection, and then it is unknown what it has read.
+        # The gateway may just have closed a reused connection, and then it is unknown how much it has read.
         connection = (self._take(timeout) if reuse else None) or self.connect(timeout)
         try:
             connection.request(method, target, content, dict(headers))
@@ -125,7 +125,7 @@ class Connections:
 
 class _Response(HTTPResponse):
     def begin(self) -> None:
-        """Reads the head of the response and those of interim responses before it, such as 103 Early Hints."""
+        """Reads the head of the response, and of interim responses before it, such as 103 Early Hints."""
         super().begin()
         while 100 <= self.status < 200 and self.status != SWITCHING_PROTOCOLS:
             self.headers = self.msg = None  # type: ignore[assignment]  # as it is before the head is read

@@ -116,9 +116,9 @@ class Batches(Resource):
         idempotency_key: str | None = None,
         **filters: Any,
     ) -> CreatedBatch:
-        """Creates a batch with a task for each of up to 10,000 earlier ones: those of a filter, or of a batch.
+        """Creates a batch with a task for each of up to 10,000 earlier ones, from a filter or a batch.
 
-        `task` is one of `new_task`; in its data `{"$from": "result.url"}` stands for a value of the earlier task: `id`,
+        `task` is one of `new_task`; in its data `{"$from": "result.url"}` becomes a value of the earlier task: `id`,
         `data`, `result`, or a field of these. `filters` are those of bulk actions; with `batch_id` only `status`
         applies. Raises Refused when a filter matches too many tasks, and NotFound for an unknown batch.
         """

@@ -1,4 +1,4 @@
-"""Responses of a gateway, and what they permit next."""
+"""Responses of a gateway, and the retries that they permit."""
 
 from __future__ import annotations
 

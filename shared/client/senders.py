@@ -1,4 +1,4 @@
-"""What a batch needs of threads; firmq.shared.client.aio.senders is the same for asyncio."""
+"""A batch's tools from threads; firmq.shared.client.aio.senders is the same for asyncio."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Senders:
             thread.start()
 
     def leave(self) -> None:
-        """Waits a moment for threads that are told to end."""
+        """Waits a moment for threads that were asked to end."""
         for thread in self._threads:
             thread.join(LEAVE)

@@ -21,7 +21,7 @@ _NEED = {
 
 
 def hints(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields each variable that is not read because of its name or of another one, and what to do about it."""
+    """Yields each variable that is not read because of its name or of another one, and the remedy."""
     yield from ((name, why) for name, why in sorted(_without_effect(environment).items()) if environment.get(name))
     for name in sorted(environment):
         ours = other_names.VARIABLES.get(name, name.removeprefix(other_names.DECKARD).lower())

@@ -1,4 +1,4 @@
-"""Names that other systems give to settings of ours: Deckard's, Redisson's and those of workflow locks."""
+"""Names of our settings in other systems: Deckard, Redisson and workflow locks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ours(path: str, value: Any) -> Any:
 
 
 def unfold(tree: dict[Any, Any], read: Callable[[str], Any]) -> None:
-    """Replaces Redisson's configuration, which is YAML in a text, by what it holds."""
+    """Replaces Redisson's configuration, which is YAML in a text, by its values."""
     inner = tree.get("redisson")
     if isinstance(inner, dict) and isinstance(text := inner.get("config"), str):
         inner["config"] = read(text)

@@ -17,7 +17,7 @@ _OPTION = re.compile(
     "(ssl|socket|sentinel|retry|health|client|lib|legacy)_[a-z_]+)="
 )
 _TAKEN = {"rq", "firmq"}
-"""How keys begin: behind a prefix with such a part they could be taken for those of another system."""
+"""Beginnings of keys: after a prefix with such a part, keys could be mistaken for another system's."""
 KINDS = {
     "redis": "redis",
     "rediss": "rediss",
@@ -27,7 +27,7 @@ KINDS = {
     "redis+cluster": "redis",
     "rediss+cluster": "rediss",
 }
-"""Known schemes, each with the scheme of a single server behind it."""
+"""Known schemes, each with the scheme of a single server."""
 CLUSTER_PORT = 6379
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 
@@ -54,7 +54,7 @@ def read_address(url: str) -> Address:
     """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
     A partition of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={fq0}`. The option `key_prefix`
-    of an address is the prefix of all keys. Raises ValueError with the expected form, without showing what may be a
+    of an address is the prefix of all keys. Raises ValueError with the expected form, without showing a possible
     password.
     """
     parts = _split(url)
@@ -114,7 +114,7 @@ def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
 def partitions_of_cluster(url: str, key_prefix: str) -> list[str]:
     """Returns the addresses of the partitions of a cluster; none for another address, such as one of these.
 
-    The keys of each are behind `{fqN}`, so that they are in one slot and scripts can use all of them.
+    The keys of each begin with `{fqN}`, so that they are in one slot and scripts can use all of them.
     """
     parts = _split(url)
     if not parts.scheme.endswith("+cluster"):
@@ -157,7 +157,7 @@ def completed(url: str, *, username: str = "", password: str = "", database: int
 
 
 def key_prefix_of(url: str) -> str:
-    """Returns the prefix of all keys behind an address, or ""."""
+    """Returns the prefix of all keys at an address, or ""."""
     return _key_prefix(_split(url))
 
 

@@ -263,7 +263,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _content(name: str, env: Mapping[str, str], mistakes: list[str]) -> dict[str, str]:
-    """Returns NAME_FILE and what the file holds, as Docker's secrets are given; nothing without that variable."""
+    """Returns NAME_FILE and the file's content, as Docker's secrets are given; nothing without that variable."""
     variable = f"{name}_file"
     path = env.get(variable.upper(), "")
     if not path or variable in Settings.model_fields:  # API_KEYS_FILE is a setting of its own

@@ -44,9 +44,9 @@ def _names(value: object) -> object:
 
 
 def _addresses(value: object) -> object:
-    """Accepts addresses in a list, or with commas between them; those of one address have no scheme behind them.
+    """Accepts addresses in a list, or with commas between them; commas within an address have no scheme after them.
 
-    An empty place stands for a partition that was removed.
+    An empty item is a removed partition.
     """
     if not isinstance(value, str):
         return value
@@ -89,7 +89,7 @@ def _mapping(value: object) -> object:
 
 
 def _valid(check: Callable[[Any], object]) -> AfterValidator:
-    """Returns a validator that raises what the check raises."""
+    """Returns a validator that raises the errors of a check."""
 
     def validate(value: Any) -> Any:
         check(value)

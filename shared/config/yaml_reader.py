@@ -29,7 +29,7 @@ _SCALARS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
 
 
 class Mistake(yaml.MarkedYAMLError):
-    """A value that JSON lacks, or a key that is there twice."""
+    """A value that JSON lacks, or a duplicate key."""
 
 
 class Reader(yaml.SafeLoader):
@@ -65,7 +65,7 @@ class Reader(yaml.SafeLoader):
             [one for value in merges for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
         ):
             if not isinstance(each, yaml.MappingNode):
-                raise _mistake(each, f"{path or 'the file'} merges something that is not a mapping")
+                raise _mistake(each, f"{path or 'the file'} merges a value that is not a mapping")
             found |= self._value(each, path)
         own = set[str]()
         for key, value in node.value:
@@ -75,7 +75,7 @@ class Reader(yaml.SafeLoader):
                 raise _mistake(key, f"{path} has a key that is not text")
             here = f"{path}.{key.value}".removeprefix(".")
             if key.value in own:
-                raise _mistake(key, f"{here} is there twice: keep one of them")
+                raise _mistake(key, f"{here} appears twice: keep one of them")
             own.add(key.value)
             self.lines[here] = key.start_mark.line + 1
             found[key.value] = self._value(value, here)

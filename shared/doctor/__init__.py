@@ -1,4 +1,4 @@
-"""Examines a running system and reports what to change. It only reads.
+"""Examines a running system and reports required changes. It only reads.
 
 `firmq doctor` prints the report; the gateway returns it at `/health/detail`.
 """

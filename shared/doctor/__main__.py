@@ -20,7 +20,7 @@ _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Examines the system that the settings name and returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="firmq doctor", description="Examines a running system and reports what to change."
+        prog="firmq doctor", description="Examines a running system and reports required changes."
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args(arguments)

@@ -46,7 +46,7 @@ def _risks(settings: Settings) -> Iterator[Finding]:
             advice = "use rediss://, unless the network is private"
             yield doubtful("settings", f"the connection to {shown} is not encrypted", advice)
     if settings.drain_grace < min(settings.task_timeout, 5):
-        seen = f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker gives back longer tasks, to run again"
+        seen = f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker requeues longer tasks"
         advice = "set it to the duration of most tasks, and the orchestrator's grace period above it"
         yield doubtful("settings", seen, advice)
 

@@ -75,7 +75,7 @@ def _format(redis: Redis) -> Finding:
 
 
 def _draining(redis: Redis) -> list[Finding]:
-    """Returns the finding of a partition that takes no new tasks, so that it is not forgotten like this."""
+    """Returns the finding of a draining partition, as a reminder to activate or remove it."""
     keys = keys_of(redis)
     if not schema_version.is_draining(redis.get(keys.FORMAT)):
         return []
@@ -110,7 +110,7 @@ def _workers(now: Observation, keys: Keys) -> list[Finding]:
 
 def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:
     """Returns findings when workers cannot run their tasks, or none takes from some of these queues."""
-    advice = "mend what its log names; it tries again by itself"
+    advice = "fix the problem in its log; it tries again by itself"
     stuck = [doubtful("workers", f"worker {each.name}: {each.reason}", advice) for each in workers if each.reason]
     forgotten = [queue for queue in queues if not any(each.takes(queue) for each in workers)]
     if not forgotten:

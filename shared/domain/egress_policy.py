@@ -67,9 +67,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """What may be called: hosts (empty: any), ports, and allowed hosts and networks that are not public.
+    """Permitted destinations: hosts (empty: any), ports, and allowed hosts and networks that are not public.
 
-    `settings` is what the names of its settings begin with.
+    `settings` is the beginning of its settings' names.
     """
 
     settings: str = "WEBHOOK"

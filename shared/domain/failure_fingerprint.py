@@ -37,7 +37,7 @@ def place(traceback: TracebackType | None, runners: Collection[str] = ()) -> str
     """Returns where an error arose, as `module.function`: the innermost frame outside libraries, if there is one.
 
     Has no line number, so that a fingerprint survives edits elsewhere in the file. Frames of the files `runners` are
-    ignored, and so is what a traced task has before a library.
+    ignored, and so are frames of the tracing instrumentation.
     """
     frames = [
         each for each in _frames(traceback) if each.tb_frame.f_code.co_filename not in (*runners, _INSTRUMENTATION)

@@ -1,4 +1,4 @@
-"""What gateway and worker check in the data of a task of the type `http`, besides its JSON Schema."""
+"""Checks of gateway and worker in the data of a task of the type `http`, besides its JSON Schema."""
 
 from __future__ import annotations
 

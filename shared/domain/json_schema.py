@@ -1,7 +1,7 @@
 """Writes the JSON Schemas of task types, and compiles them.
 
 Data is checked where it is submitted as pydantic checks it in the handler: formats such as dates by pydantic itself,
-and what JSON Schema cannot say, such as the decimal places of a number in text, by a keyword of our own.
+and rules beyond JSON Schema, such as the decimal places of a number in text, by a keyword of our own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic_core import SchemaValidator, to_jsonable_python
 CHECK = "x-pydantic"
 """The keyword: the type as pydantic describes it, with its bounds as text."""
 MESSAGE = "x-message"
-"""What the refusal of a value says where the schema's own words do not say what to change."""
+"""Messages for rejected values where the schema's own words do not name the required change."""
 UNCHECKED = "x-unchecked-format"
 """Marks a format that the handler's author only describes: pydantic does not check it."""
 UNCHECKED_PATTERN = "x-unchecked-pattern"
@@ -163,7 +163,7 @@ class _Check:
 
 @cache
 def _formats() -> Mapping[str, Callable[[str], bool]]:
-    """Returns the check of each format; loads what only those who check need."""
+    """Returns the check of each format; loads the modules that only validation needs."""
     addresses = [getattr(ipaddress, f"IPv{n}{kind}") for n in (4, 6) for kind in ("Address", "Network", "Interface")]
     own = [
         "AnyUrl",

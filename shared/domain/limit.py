@@ -80,7 +80,7 @@ def read_rate(value: object) -> tuple[float, float]:
 
 
 def check_name(name: str) -> str:
-    """Returns the name. Raises ValueError unless it is that of a limit."""
+    """Returns the name. Raises ValueError unless it names a limit."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a limit: use type:NAME or key:NAME")
     return name

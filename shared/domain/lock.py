@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class OnError(StrEnum):
-    """What happens when Redis does not answer a request for a lock."""
+    """The behavior when Redis does not answer a request for a lock."""
 
     SKIP = "skip"
     RUN = "run"
@@ -30,7 +30,7 @@ class Taken(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """What is locked, and for how long.
+    """The locked object, and the length of the lock.
 
     `at_most` is its life without a renewal: the cost of a dead holder. `silence`, if given, is the shorter time without
     a renewal after which another instance may take it; until one does, a slow holder keeps it. `at_least` is its

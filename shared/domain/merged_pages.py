@@ -1,4 +1,4 @@
-"""Merges the pages of one list that several partitions have: its items in order, and one cursor over all of them."""
+"""Merges the pages of a list in several partitions: its items in order, and one cursor over all of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 _ARCHIVED = "h"
-"""What positions in the history begin with (`shared/features/history/records.py`)."""
+"""The beginning of positions in the history (`shared/features/history/records.py`)."""
 _CURSOR = "p."
 
 
 class Part(NamedTuple, Generic[T]):
-    """The page of one partition, the cursor behind each of its items, and that of its next page (None at the end)."""
+    """The page of one partition, the cursor after each of its items, and its next page's (None at the end)."""
 
     items: Sequence[T]
     positions: Sequence[str]
@@ -50,7 +50,7 @@ def read_cursor(cursor: str | None, numbers: Iterable[int]) -> dict[int, str | N
 
 
 def order(position: str) -> tuple[bool, float, str]:
-    """Returns the sort key of an item's position, SCORE_ID: the latest first, and what only the history has last."""
+    """Returns the sort key of an item's position, SCORE_ID: the latest first, and archived tasks last."""
     score, _, member = position.removeprefix(_ARCHIVED).partition("_")
     return not position.startswith(_ARCHIVED), float(score), member
 
@@ -66,10 +66,10 @@ def merge_pages(
     limit: int,
     key: Callable[[str], Any] = order,
 ) -> tuple[list[T], str | None]:
-    """Returns the first `limit` items of all pages, and the cursor behind them.
+    """Returns the first `limit` items of all pages, and the cursor after them.
 
     `before` are the cursors of these pages. A page that is short and not the last may be followed by newer items than
-    those of other pages, so nothing beyond its end is shown.
+    other pages have, so nothing beyond its end is shown.
     """
     ends = [key(part.next_cursor) for part in parts.values() if part.next_cursor and len(part.items) < limit]
     items = [
@@ -81,7 +81,7 @@ def merge_pages(
     shown, passed = list[T](), list[tuple[int, str]]()
     seen: set[str] = set()
     for place, number, position, item in items:
-        if not (position.startswith(_ARCHIVED) and position in seen):  # the history is that of all partitions
+        if not (position.startswith(_ARCHIVED) and position in seen):  # all partitions share the history
             if len(shown) == limit or (ends and place < max(ends)):
                 break
             shown.append(item)
@@ -97,4 +97,4 @@ def merge_pages(
     ended = all(place is None for place in places.values())
     return shown, None if ended else write_cursor(
         {**before, **places}
-    )  # those that are away are asked again until then
+    )  # unreachable partitions are queried again until then

@@ -14,11 +14,11 @@ from firmq.shared.domain.task import ALPHABET, in_base32
 
 MOST_PARTITIONS = 1024
 _MARKED = re.compile(rf"(?:[{ALPHABET}]{{26}}|[0-9a-f]{{16}})([{ALPHABET}]{{2}})(?=-|$)")
-"""A ULID or the id of a bulk action with a mark behind it; ids that are derived from it continue after a hyphen."""
+"""A ULID or the id of a bulk action, followed by a mark; ids derived from it continue after a hyphen."""
 
 
 def mark_of_partition(number: int) -> str:
-    """Returns what the ids of a partition end with: two characters, or nothing for the first one."""
+    """Returns the id suffix of a partition: two characters, or nothing for the first one."""
     return in_base32(number, 10) if number else ""
 
 

@@ -56,7 +56,7 @@ class PayloadReference:
         return f"{self.sha256[:2]}/{self.task_id}.{self.sha256}"
 
     def check(self, content: bytes) -> bytes:
-        """Returns the content. Raises CorruptRecord when it is not what was stored."""
+        """Returns the content. Raises CorruptRecord when it differs from the stored one."""
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise CorruptRecord(f"the payload {self.name} was changed after it was stored: its SHA-256 differs")
         return content

@@ -23,7 +23,7 @@ class PreviewError(Exception):
 
 
 def check_template(template: object) -> str:
-    """Returns the template. Raises PreviewError with what to change."""
+    """Returns the template. Raises PreviewError with the required change."""
     if not isinstance(template, str) or not template.strip() or len(template) > LONGEST_TEMPLATE:
         raise PreviewError(f"preview must be a text of 1 to {LONGEST_TEMPLATE} characters")
     if re.search(r"[{}]", _FIELD.sub("", template)):

@@ -74,13 +74,13 @@ class QueueSelection:
         return self._entry(name) is not None
 
     def weight(self, name: str) -> int:
-        """Returns the weight of a queue: its own entry's, that of the first pattern that matches, or that of QUEUES."""
+        """Returns the weight of a queue: from its own entry, the first pattern that matches, or QUEUES."""
         entry = self._entry(name)
         own = self._entries[entry] if entry is not None else None
         return own or self._configured.get(name, self._default_weight)
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Returns queues in the order in which a claim names them: that of the entries if strict, else by weight."""
+        """Returns queues in the order in which a claim names them: as in the entries if strict, else by weight."""
         places = {entry: at for at, entry in enumerate(self._entries)} if self.strict else {}
 
         def place(name: str) -> tuple[int, int, int, str]:

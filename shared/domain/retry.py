@@ -112,12 +112,12 @@ class RetryRules:
         return self._rule(error) is None
 
     def changes(self, error: BaseException) -> Changes:
-        """Returns what the rule for this error changes of the policy."""
+        """Returns the changes of the policy by the rule for this error."""
         rule = self._rule(error)
         return {"pauses": rule} if rule and not callable(rule) else {}
 
     def pause(self, error: BaseException, failures: int) -> timedelta | None:
-        """Returns the pause that a function chose. Raises what it raises, and ValueError for a pause out of range."""
+        """Returns the pause that a function chose. Raises its errors, and ValueError for a pause out of range."""
         rule = self._rule(error)
         chosen = rule(error, failures) if callable(rule) else None
         if chosen is None or isinstance(chosen, timedelta):
@@ -139,7 +139,7 @@ class RetryRules:
 
 
 def read_rules(given: object) -> tuple[Changes, RetryRules]:
-    """Returns what the `retry` of a handler changes of the policy for every error, and its rules by error.
+    """Returns the changes of the policy by a handler's `retry` for every error, and its rules by error.
 
     Raises ValueError for anything but a list of pauses, a function, or a mapping of error classes to these or None.
     """

@@ -1,4 +1,4 @@
-"""When a schedule is due, and what happens with missed due times. Independent of Redis.
+"""The due times of a schedule, and the handling of missed ones. Independent of Redis.
 
 Cron expressions are read by croniter (a dependency of RQ). Compared with it: cronsim, which keeps Debian's rules for
 the days of clock changes, but has no field for seconds. This module corrects croniter on those days: where a local time
@@ -40,7 +40,7 @@ NOT_TO_BE_SCHEDULED = "this type is internal and cannot be scheduled: choose ano
 
 
 class Missed(StrEnum):
-    """What happens to due times that passed long ago, because no housekeeper ran."""
+    """The handling of due times that passed long ago, because no housekeeper ran."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -48,7 +48,7 @@ class Missed(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when the last task of the schedule has not ended."""
+    """The handling of a due time when the last task of the schedule has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -57,7 +57,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What to run, and when: either a cron expression or an interval in seconds.
+    """A task and its due times: either a cron expression or an interval in seconds.
 
     `data` is JSON text. `retry` overrides parts of the type's retry policy. `missed_limit` bounds how many missed times
     get a task; the latest ones are chosen.
@@ -83,7 +83,7 @@ class Schedule:
     webhook: Webhook | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError with what is wrong and what is allowed."""
+        """Raises ValueError with the mistake and the allowed values."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a schedule name: use 1 to 46 of A-Z a-z 0-9 _ -")
         if (self.cron is None) == (self.interval is None):
@@ -302,7 +302,7 @@ def _every_hour(cron: str) -> bool:
 
 
 def check_cron(cron: str) -> None:
-    # croniter's R and H are refused: they stand for random times, which differ at each reading.
+    # croniter's R and H are refused: they mean random times, which differ at each reading.
     fields = cron.split()
     if not _CRON.fullmatch(cron) or (not cron.startswith("@") and len(fields) not in (5, 6)):
         raise ValueError(

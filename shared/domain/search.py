@@ -35,7 +35,7 @@ _WORDS = ("true", "false", "null")
 
 
 class SearchError(ValueError):
-    """A search that cannot be read. The message names the word, and what is allowed."""
+    """A search that cannot be read. The message names the word and the allowed syntax."""
 
 
 class _Number(str):
@@ -56,7 +56,7 @@ class DataField:
 
     @property
     def forms(self) -> dict[str, str]:
-        """Returns what it matches: a text, and where it may be one, a canonical number or a word of JSON."""
+        """Returns the values it matches: a text, and where it may be one, a canonical number or a word of JSON."""
         found = {"text": self.value}
         if not self.quoted:
             found |= {"number": number} if (number := canonical(self.value)) else {}
@@ -82,7 +82,7 @@ def load(text: bytes) -> Any:
 
 
 def canonical(number: str) -> str | None:
-    """Returns the one text of all spellings of a JSON number; None for what is none. `_filter.lua` does the same."""
+    """Returns the canonical text of a JSON number; None for anything else. `_filter.lua` does the same."""
     found = _NUMBER.fullmatch(number)
     if not found:
         return None

@@ -19,7 +19,7 @@ SIGNAL = "signal:"
 
 
 class StepKind(StrEnum):
-    """What a stored step is: a result, the error with which it has ended, or a sleep, which may be over (`slept`).
+    """The kind of a stored step: a result, the error with which it ended, or a sleep, which may be over (`slept`).
 
     A wait for a signal becomes the signal, or a timeout. A checkpoint is the place of a loop.
     """

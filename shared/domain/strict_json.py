@@ -27,7 +27,7 @@ _DIGITS = re.compile(f"[0-9]{{{MAX_DIGITS}}}")
 
 
 def parse(body: bytes, *, max_depth: int) -> Any:
-    """Returns the value of a JSON text in UTF-8. Raises InvalidJSON with what to change."""
+    """Returns the value of a JSON text in UTF-8. Raises InvalidJSON with the required change."""
     text = _text(body)
     _check_depth(text, max_depth)
     try:

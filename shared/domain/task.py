@@ -86,7 +86,7 @@ def new_task_id(mark: str = "") -> str:
     """Returns a ULID: 26 characters, sortable by the millisecond of its creation, 80 random bits; then the mark.
 
     The mark names the partition where the task is made (`partition.mark_of_partition`).
-    The layout is that of the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
+    The layout follows the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
     Crockford), so ids of one minute are adjacent in every listing and never need escaping in a path.
     """
     return in_base32((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10)), 130) + mark
@@ -99,7 +99,7 @@ def in_base32(number: int, bits: int) -> str:
 
 
 class Conflict(StrEnum):
-    """What happens to a new task whose unique key another task holds."""
+    """The handling of a new task whose unique key another task holds."""
 
     REFUSE = "refuse"
     EXISTING = "existing"
@@ -128,7 +128,7 @@ class On(StrEnum):
 
 
 class OnParentFailure(StrEnum):
-    """What happens to a task when a parent whose success it requires ends otherwise.
+    """The handling of a task when a parent whose success it requires ends otherwise.
 
     It is cancelled; or released, to run as if the parent had succeeded; or it waits as long as the parent is a dead
     letter that may still be retried.
@@ -293,7 +293,7 @@ class TaskSummary:
     progress: Progress | None = None
     submitted_by: str | None = None
     awaits: str | None = None
-    """What its handler has suspended it for: a step, a signal, or children."""
+    """The wait for which its handler has suspended it: a step, a signal, or children."""
     score: float | None = None
     """Its order in its queue; for a task that was submitted without one, when it was enqueued (milliseconds)."""
     corrupt: str | None = None

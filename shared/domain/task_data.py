@@ -17,7 +17,7 @@ from firmq.shared.errors import CorruptRecord
 
 _FUNCTION = "firmq.rq.refuse"
 _BEFORE = "shared.domain.task_data.refuse"
-"""What records of format 4 name."""
+"""The name in records of format 4."""
 _HEAD = f'["{_FUNCTION}",null,["'
 _TAIL = "],{}]"
 _END = _TAIL.encode()

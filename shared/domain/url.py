@@ -10,7 +10,7 @@ QUOTE = "in a user or a password write %23 for #, %2F for /, %3F for ?, %40 for 
 def split_url(url: str) -> SplitResult:
     """Splits a URL as `urlsplit` does, and checks its port.
 
-    Raises ValueError with a text of ours: those of the standard library quote the port or all of the authority, which
+    Raises ValueError with a text of ours: the standard library's quotes the port or all of the authority, which
     are a part of the password if it has a # or a / in it.
     """
     try:
@@ -22,5 +22,5 @@ def split_url(url: str) -> SplitResult:
 
 
 def in_url(host: str) -> str:
-    """Returns a host as it stands in a URL: an IPv6 address has brackets there."""
+    """Returns a host as it is written in a URL: with brackets around an IPv6 address."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -93,7 +93,7 @@ def port_problem(host: str, port: int) -> str | None:
 
 
 def _unbound(host: str) -> socket.socket:
-    """Returns a socket that connections in TIME_WAIT do not keep from binding, as those of servers."""
+    """Returns a socket that, like a server's, binds in spite of connections in TIME_WAIT."""
     probe = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return probe

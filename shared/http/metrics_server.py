@@ -141,7 +141,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs errors except those of closed connections."""
+        """Logs errors, except of closed connections."""
         error = sys.exception()
         if not isinstance(error, OSError):
             log.error("request for metrics or health failed", exc_info=error)

@@ -103,7 +103,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
             raise ParsingError("Transfer-Encoding is for HTTP/1.1: send Content-Length, or HTTP/1.1")
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError("the request has both Content-Length and Transfer-Encoding: send one of them")
-        # waitress would wait for a body after "100 Continue", also for one that is empty.
+        # waitress would wait for a body after "100 Continue", even an empty one.
         if self.body_rcv is None:
             self.expect_continue = False
 
@@ -168,7 +168,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
     def _flush_some(self, do_close: bool = True) -> bool:
         sent: bool = super()._flush_some(do_close)
         if not self.total_outbufs_len and self.outbufs[0].buf is not None:
-            # waitress would keep what was sent, up to 16 MiB for each connection: streams and idle ones last.
+            # waitress would keep sent data, up to 16 MiB for each connection: streams and idle ones last.
             self.outbufs[0].close()
             self.outbufs[:], self.current_outbuf_count = [OverflowableBuffer(self.adj.outbuf_overflow)], 0
         return sent

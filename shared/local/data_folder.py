@@ -38,7 +38,7 @@ class DataFolder:
     def create(self) -> None:
         """Creates the folder with mode 700, or sets that mode on an existing data folder. Raises SettingsError.
 
-        A new folder tells git to leave it out, because it holds a password and is often within a project.
+        A new folder has a `.gitignore` for itself, because it holds a password and is often within a project.
         """
         try:
             if not self.path.exists():

@@ -154,12 +154,12 @@ def read_handlers(settings: Settings) -> Handlers:
 def _watched(handlers: Handlers) -> OwnFiles | None:
     if find_spec("watchfiles"):
         return OwnFiles(places_to_watch(handlers, Path.cwd()))
-    print("Changed handlers are not loaded anew: pip install 'firmq[local]' for that", file=sys.stderr)
+    print("Changed handlers are not reloaded: pip install 'firmq[local]' for that", file=sys.stderr)
     return None
 
 
 def places_to_watch(handlers: Handlers, folder: Path) -> list[Path]:
-    """Returns the folder, unless it is a home directory or `/`, and what handlers are made of outside of it.
+    """Returns the folder, unless it is a home directory or `/`, and the places of handlers outside of it.
 
     Installed packages are left out.
     """
@@ -326,7 +326,7 @@ def _listed(handlers: Handlers) -> str:
 
 
 def _first_commands(url: str, handlers: Handlers, needs_key: bool) -> list[str]:
-    """Returns the commands that submit a task of the first type, or what to do where there is none."""
+    """Returns the commands that submit a task of the first type, or advice if there is none."""
     if not handlers.types:
         return ['There is no task type yet: put @task("NAME") from firmq above a function of these modules.']
     name = _EXAMPLE if handlers.are_examples else next(iter(handlers.types))

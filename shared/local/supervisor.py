@@ -307,7 +307,7 @@ class _Runner:
         if time.monotonic() - self._started_at >= _SETTLED:
             self._restarts = 0
         delay = self._timing.first_restart if asked else self._delay()
-        what = "ended in order, on request" if asked else describe_exit(status)
+        what = "stopped cleanly, on request" if asked else describe_exit(status)
         self._log.line(self.service.name, f"{what}; starting it again {f'in {delay:g} s' if delay else 'now'}")
         self._restarts += not asked
         self._due = time.monotonic() + delay

@@ -74,7 +74,7 @@ class PerSecond(Sampler):
 
 
 class DecidedBefore(Sampler):
-    """Follows a decision made before the span begins, else that of the inner sampler."""
+    """Follows a decision made before the span begins, else the inner sampler."""
 
     decided: ContextVar[bool] = ContextVar("trace_decided", default=False)
 
@@ -98,7 +98,7 @@ def sampler_of(destination: Destination | None, only_continues: bool) -> Sampler
 
 
 def resource_of(part: str, instance: str, app_version: str) -> Resource:
-    """Returns what describes a process to the collector."""
+    """Returns the description of a process for the collector."""
     return Resource.create(
         {
             "service.name": os.environ.get("OTEL_SERVICE_NAME") or f"firmq-{part}",
@@ -129,7 +129,7 @@ def processor_to(destination: Destination) -> SpanProcessor:
 
 class OnceAMinute(logging.Handler):
     """Passes on at most one warning of OpenTelemetry per minute, so that an unavailable collector does not flood the
-    log. `what` is what is lost: traces or exported log lines."""
+    log. `what` names the lost data: traces or exported log lines."""
 
     def __init__(self, what: str) -> None:
         super().__init__(logging.WARNING)
@@ -145,11 +145,11 @@ class OnceAMinute(logging.Handler):
         self.last = record.created
         more = f" ({self.kept_back} more warnings since the last line)" if self.kept_back else ""
         self.kept_back = 0
-        log.warning("%s are lost, and nothing else: %s%s", self.what, record.getMessage()[:300], more)
+        log.warning("only %s are lost: %s%s", self.what, record.getMessage()[:300], more)
 
 
 def listen_to_complaints() -> None:
-    """Puts what the SDK says about an unavailable collector into the log, once a minute."""
+    """Logs the SDK's messages about an unavailable collector, once a minute."""
     otel: Any = logging.getLogger("opentelemetry")
     otel.propagate = False
     if not any(isinstance(each, OnceAMinute) for each in otel.handlers):
@@ -158,7 +158,7 @@ def listen_to_complaints() -> None:
 
 
 def shut_down(shutdown: Callable[[], object], patience: float) -> None:
-    """Calls the shutdown of a provider, which sends what remains, and returns after `patience` seconds at the latest.
+    """Calls the shutdown of a provider, which sends the rest, and returns after `patience` seconds at the latest.
 
     With a collector that does not answer, the SDK's own shutdown takes up to half a minute: a daemon thread runs it.
     """

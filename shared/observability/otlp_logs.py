@@ -20,7 +20,7 @@ from firmq.shared.observability.otlp import DELAY_MS, QUEUE, listen_to_complaint
 STOP_SECONDS = 1.5
 """Seconds for which an ending process waits until its last lines are sent."""
 _SENDERS = ("opentelemetry", "urllib3", "grpc")
-"""Loggers of what sends the lines: a line about sending would cause another one."""
+"""Loggers of the export itself: a line about sending would cause another one."""
 _SEVERITIES = (
     (logging.CRITICAL, SeverityNumber.FATAL),
     (logging.ERROR, SeverityNumber.ERROR),

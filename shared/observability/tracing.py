@@ -5,7 +5,7 @@ Off unless a collector is configured (`OTEL_EXPORTER_OTLP_ENDPOINT`, its traces 
 its argument) and is decided once, at submission. All later steps follow the flag of the W3C `traceparent` in the task's
 meta; a task without one is not traced.
 
-Attributes follow OpenTelemetry's conventions for messaging; `firmq.*` covers what they lack. The name of a span is
+Attributes follow OpenTelemetry's conventions for messaging; `firmq.*` fills their gaps. The name of a span is
 the operation and the task type: `send emails`, `process emails`.
 """
 

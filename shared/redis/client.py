@@ -88,7 +88,7 @@ def raw(value: object) -> bytes:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns the driver's errors into ours, with what to change."""
+    """Turns the driver's errors into ours, with advice."""
     try:
         yield
     except Exception as error:

@@ -54,7 +54,7 @@ else:
 _NOT_NOW = ("READONLY", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
 """Error codes of a server that is not, or no longer, the primary; or that is busy with another script."""
 _NOT_NOW_IN_A_SCRIPT = ("non local key", "cluster is down")
-"""What a command in a script is answered, without a code, by a node that does not serve its slot."""
+"""The answer, without a code, to a command in a script on a node that does not serve its slot."""
 _SENTINEL_PATIENCE = 0.4
 _SENTINEL_INTERVAL = 1.0
 _LISTENS = 60.0
@@ -417,7 +417,7 @@ def make_pool(
 
 @cache
 def _slot_of(address: Address) -> ClusterSlot:
-    """Returns what finds the master of a partition, shared by all clients of a process."""
+    """Returns the finder of a partition's master, shared by all clients of a process."""
     options = parse_url(address.url)
     wanted = {name: value for name, value in options.items() if name.startswith(("ssl_", "username", "password"))}
     return ClusterSlot(_nodes_of(address.nodes, address.by_tls, tuple(sorted(wanted.items()))), address.key_prefix)

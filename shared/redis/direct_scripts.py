@@ -1,7 +1,7 @@
 """Runs scripts with little work per call, for programs that submit tasks directly.
 
 The driver takes 40 us of processor for a command: for the pool, retries and its own metrics. Here a call takes an idle
-connection, which may have been closed meanwhile, so callers repeat what fails. When one has failed, the others are
+connection, which may have been closed meanwhile, so callers repeat failed calls. When one has failed, the others are
 closed too: after a restart of Redis only the first call fails.
 """
 
@@ -40,14 +40,14 @@ class DirectScripts(Scripts):
         self._kept = 0 if isinstance(redis.connection_pool, BlockingConnectionPool) else _KEPT
 
     def evalsha(self, script: str, *arguments: Argument) -> Reply:
-        """Runs the script with this digest. Raises what the driver raises."""
+        """Runs the script with this digest. Raises the driver's errors."""
         [reply] = self._round_trip([("EVALSHA", script, 1, self.declared, *arguments)])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def call_accepted(self, name: str, *arguments: Argument) -> Reply:
-        """Does what that of its base does, in fewer steps for a call that succeeds."""
+        """Does the same as its base, in fewer steps for a call that succeeds."""
         if self.replicas:
             return super().call_accepted(name, *arguments)
         given = self.clock.script_argument()

@@ -1,4 +1,4 @@
-"""Translation of the driver's errors into ours, with what to change."""
+"""Translation of the driver's errors into ours, with advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSALS = ("READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN")
 
 
 def translation(error: Exception) -> StoreUnavailable | None:
-    """Returns our error; None for one that is not the driver's, or that is caused by the command, not the server."""
+    """Returns our error; None unless it is the driver's, and caused by the server rather than the command."""
     if not isinstance(error, RedisError):
         return None
     said = _SCRIPT.sub("", str(error))
@@ -69,7 +69,7 @@ _MISFITS = {
     "record layer failure": _NO_TLS,
     "protocol error": "the server at this address does not speak the protocol of Redis: check host and port",
 }
-"""Fragments of messages of the driver and the TLS library, and what to do about them."""
+"""Fragments of messages of the driver and the TLS library, and the advice for them."""
 
 
 def _of_connecting(said: str) -> StoreUnavailable:

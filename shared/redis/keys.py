@@ -1,6 +1,6 @@
-"""Every key in Redis but for those of the features (`features/NAME/keys.py`): the only places where keys are spelled.
+"""Every key in Redis, except features' keys (`features/NAME/keys.py`): the only places where keys are spelled.
 
-A system has all of its keys and channels behind its prefix (`KEY_PREFIX`), which is part of the address of a client.
+All keys and channels of a system begin with its prefix (`KEY_PREFIX`), which is part of the address of a client.
 
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "Permanent" means:
 until the task is removed at the end of the retention of its final state. Queues are at most MAX_QUEUES. Scripts
@@ -35,7 +35,7 @@ class Key:
 
 
 class KeySpace:
-    """Keys of one system: those of the core, or of a feature."""
+    """Keys of one system, for the core or a feature."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = f"{prefix}:" if prefix else ""
@@ -127,9 +127,9 @@ class Keys(KeySpace):
         return f"{self.prefix}rq:results:{task_id}"
 
     def output(self, task_id: str) -> str:
-        """stream, owner: output_append; permanent. What the handler emits: `attempt` and `chunk` (JSON) of each entry.
+        """stream, owner: output_append; permanent. The handler's output: `attempt` and `chunk` (JSON) of each entry.
 
-        An entry without a chunk says that the bound is reached. `output` in the record has the attempt, the number of
+        An entry without a chunk marks the reached bound. `output` in the record has the attempt, the number of
         its last chunk, and the bytes of all.
         """
         return f"{self.prefix}firmq:output:{task_id}"
@@ -370,7 +370,7 @@ class Keys(KeySpace):
         """hash, owner: batch_open, and every script that moves a task; until its tasks are removed, at least a day.
 
         name, created_at, total, one count per state, ended, removed, max_running, stop_on_error, then, closed, done_at,
-        stopped, stopped_at, work and work_at (progress of a cancel or a retry of all its tasks), next (the index behind
+        stopped, stopped_at, work and work_at (progress of a cancel or a retry of all its tasks), next (the index after
         all reserved ones).
         """
         return f"{self.prefix}firmq:batch:{batch_id}"
@@ -495,7 +495,7 @@ class Keys(KeySpace):
     # --- Ours: users ------------------------------------------------------------------------------------------------
 
     AUDIT = Key("firmq:audit")
-    """stream, owner: audit; about 10,000 entries. Who did what to which task, queue or worker, and why."""
+    """stream, owner: audit; about 10,000 entries. Actor, action, task, queue or worker, and reason."""
 
     DASHBOARD_SECRET = Key("firmq:dashboard:secret")
     """string, owner: the dashboard; permanent. Signs its cookies in every process, unless a setting does."""
@@ -547,10 +547,10 @@ class Keys(KeySpace):
     """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
 
     PRESENCE = Key("firmq:presence")
-    """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last sign of life."""
+    """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last report."""
 
     ALERTS = Key("firmq:alerts")
-    """hash, owner: alerts_write; until the alert is over. What is wrong, since when, and what was sent (JSON)."""
+    """hash, owner: alerts_write; until the alert is over. The problem, its beginning, and the sent level (JSON)."""
 
     ALERT_MESSAGES = Key("firmq:alerts:messages")
     """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""

@@ -93,7 +93,7 @@ class Scripts:
             return self._call_with_quarantine(error, name, *arguments)
 
     def evalsha(self, script: str, *arguments: Argument) -> Reply:
-        """Runs the script with this digest. Raises what the driver raises."""
+        """Runs the script with this digest. Raises the driver's errors."""
         return self.redis.evalsha(script, 1, self.declared, *arguments)
 
     def _teach(self, name: str, *arguments: Argument) -> Reply:
@@ -122,7 +122,7 @@ class Scripts:
     ) -> int:
         """Quarantines keys of another type than theirs, of these or of the whole system; returns how many.
 
-        The keys of `queues` are examined beside those of the queues that RQ's register lists.
+        The keys of `queues` are examined beside the queues in RQ's register.
         """
         given = self.clock.script_argument()
         pairs = {**quarantine.single(self.keys), **quarantine.of_queue(self.keys)} if wanted is None else wanted

@@ -1,7 +1,7 @@
 """Checks Redis before a component starts.
 
 An unreachable Redis may come back, so the component starts and waits. A reachable but unusable one (a wrong password,
-TLS on one side only, too old, data of another version) needs an operator: the component logs what to change and exits.
+TLS on one side only, too old, data of another version) needs an operator: the component logs the advice and exits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""API keys of the gateway: who may call it, and for what.
+"""API keys of the gateway: its permitted clients and their scopes.
 
-A key is `fq_ID_SECRET`; a line for each names its client and what it permits:
+A key is `fq_ID_SECRET`; a line for each names its client and permissions:
 
     ID:CLIENT:SCOPES:HASH[:rate=100/s][:expires=2027-01-31]
 
 **Why in the settings and in a file, not in Redis.** Every component reaches Redis, even handlers, and so an attacker
 with a hole in one of them. Write access to Redis must not grant access here, so permissions are kept where only the
 gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis holds only
-what may be lost or forged without harm: when a key was last used, and the tokens of its rate. Personal keys are the
+data whose loss or forgery does no harm: when a key was last used, and the tokens of its rate. Personal keys are the
 exception, which an operator chooses (`personal_keys.py`).
 
 **Why one SHA-256.** The secret has 160 random bits, which cannot be guessed at any speed; a deliberately slow hash

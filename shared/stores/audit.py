@@ -1,4 +1,4 @@
-"""The audit record: who did what, to what, and why; bounded and shared by all components through which users act."""
+"""The audit record: actor, action, object and reason; bounded, shared by all components through which users act."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries: `who`, `what` and `about` are parts of those texts, in any case."""
+    """Which entries: `who`, `what` and `about` match parts of these fields, in any case."""
 
     who: str | None = None
     what: str | None = None

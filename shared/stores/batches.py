@@ -126,7 +126,7 @@ class Batches:
         return _read(batch_id, {text(name): text(value) for name, value in fields.items()})
 
     def some(self, ids: Sequence[str]) -> list[Batch]:
-        """Returns those of these batches that exist, in one round trip."""
+        """Returns the given batches that exist, in one round trip."""
         if not ids:
             return []
         wanted = dict.fromkeys(map(self.keys.batch, ids), "hash")
@@ -141,7 +141,7 @@ class Batches:
         ]
 
     def page(self, limit: int, cursor: str | None = None) -> tuple[list[Batch], str | None, list[str]]:
-        """Returns some batches, newest first, the cursor of the next page, and that behind each batch.
+        """Returns some batches, newest first, the cursor of the next page, and the cursor after each batch.
 
         Raises ValueError for an invalid cursor.
         """

@@ -1,6 +1,6 @@
 """Counts tasks by the fields of their data and by their tags: which customers a failure hits, for example.
 
-The tasks are those of a filter or a batch that Redis has, at most `EXAMINED` of them: about a second of the caller's
+The tasks of a filter or a batch are read from Redis, at most `EXAMINED` of them: about a second of the caller's
 time, and a few milliseconds of Redis at a time. Their data is bounded by its size too: a process that reads it has a
 few hundred megabytes of memory, and ten thousand tasks can have ten gigabytes.
 """
@@ -31,7 +31,7 @@ MOST_WAITING = 4
 _TURN = Lock()
 """Held by the one breakdown of this process that reads."""
 SAMPLE = 100
-"""Tasks whose data tells which fields there are."""
+"""Tasks whose data shows which fields there are."""
 MOST_FIELDS = 12
 _MOST_PATHS = 1000
 _DEPTH = 3
@@ -88,7 +88,7 @@ class Breakdowns:
         self.room = Room(MOST_WAITING, "breakdowns")
 
     def read(self, source: Source, named: str | None = None, most: int | None = None) -> Breakdown:
-        """Returns the breakdown by tags and by the fields that the first tasks have, or by the one that is named.
+        """Returns the breakdown by tags and by the fields that the first tasks have, or by a given one.
 
         `named` is a path such as `customer.id`; about `most` tasks are examined, by default `EXAMINED`. Raises
         BatchNotFound, and TooManyAtOnce while MOST_WAITING others are read.

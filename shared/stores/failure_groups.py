@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Dead letters with one fingerprint; `message` is the latest one, `pattern` what all their messages share.
+    """Dead letters with one fingerprint; `message` is the latest one, `pattern` the part that all their messages share.
 
     `first_at` is when the group was first seen, even if that dead letter has been retried since.
     """
@@ -47,7 +47,7 @@ class FailureGroups:
         return [_group(*row) for row in rows], int(total)
 
     def many(self, keys: Sequence[str]) -> list[FailureGroup]:
-        """Returns these groups, without those of which no dead letter is left."""
+        """Returns these groups, except groups without dead letters."""
         if not keys:
             return []
         with translated():

@@ -62,7 +62,7 @@ class Idempotency:
     """The keys of requests, each kept for a time."""
 
     def __init__(self, scripts: Scripts, keep: timedelta, bounds: str = "0") -> None:
-        """`bounds` are those of `Queues`."""
+        """`bounds` as in `Queues`."""
         self.scripts = scripts
         self.keep = keep
         self.bounds = bounds
@@ -179,7 +179,7 @@ def _check(what: str, about: bytes) -> None:
 
 
 def new_seed(mark: str = "") -> str:
-    """Returns the first ten characters of ids, which hold the time, the seed of the rest, and what ends them."""
+    """Returns the first ten characters of ids, which hold the time, the seed of the rest, and the suffix."""
     head = in_base32(time.time_ns() // 1_000_000, 50)
     return f"{head}-{secrets.token_hex(16)}{'-' if mark else ''}{mark}"
 
@@ -198,7 +198,7 @@ def request_begin(
 ) -> tuple[str, list[bytes]]:
     """Takes a multi-step request's key; returns begun or resumed (the seed), again (the answer), busy, other.
 
-    What a resumed request has selected follows the seed.
+    The selection of a resumed request follows the seed.
     """
     times = (to_us(silence), to_us(keep) // 1000)
     known = "" if selected is None else json.dumps(selected)

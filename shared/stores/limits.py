@@ -27,7 +27,7 @@ _KINDS: Mapping[str, type] = {"source": str, "by": str, **dict.fromkeys((*_NUMBE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitState:
-    """An effective limit: who set it, how many run under it and wait for it, and when the next may start.
+    """An effective limit: its origin, how many run under it and wait for it, and when the next may start.
 
     `tokens` is how many may start at once by the rate. `next_at` is None without waiting tasks, or when they wait for a
     running one to end.
@@ -83,7 +83,7 @@ class Limits:
     ) -> dict[str, Limit]:
         """Declares the limits of handlers (None: no limit) and settings, the latter first, below those set at run time.
 
-        The latest first declaration wins; a repeated one only fills in what is missing. Returns the limits that were
+        The latest first declaration wins; a repeated one only fills gaps. Returns the limits that were
         declared differently since.
         """
         stored = {name: _stored(limit, source="handler") if limit else "" for name, limit in handlers.items()}

@@ -48,14 +48,14 @@ HANDLERS = "task."
 
 
 def unanswered() -> tuple[type[Exception], ...]:
-    """Returns the errors of taking or renewing a lock when Redis is away or holds data of another version."""
+    """Returns the errors of taking or renewing a lock when Redis is unreachable or holds data of another version."""
     from redis.exceptions import RedisError  # on first use: see `shared/redis/client.py`
 
     return RedisError, OSError, StoreUnavailable
 
 
 class LockEvents(Protocol):
-    """Counts what happens to locks."""
+    """Counts the events of locks."""
 
     def tried(self, name: str, result: Taken, seconds: float) -> None: ...
     def held(self, name: str, seconds: float) -> None: ...
@@ -80,7 +80,7 @@ class HeldLock(Protocol):
 
     @property
     def term(self) -> int:
-        """Returns the fencing number: larger than that of every holder before."""
+        """Returns the fencing number: larger than every earlier holder's."""
         ...
 
     @property
@@ -248,7 +248,7 @@ class RedisLocks:
             token = held.fencing_token
             released = bool(self.scripts.call("lock_release", token.lock, token.token))
         except unanswered() as error:
-            log.warning("lock %s could not be released and ends by itself: %s", held.name, error)
+            log.warning("lock %s could not be released and will expire: %s", held.name, error)
             return False
         log.debug("Released distributed lock %s by instance %s", held.name, self.owner)
         return released

@@ -65,7 +65,7 @@ class Pauses:
         return {name.removeprefix(_TYPE): read_pause(each) for name, each in found.items() if name.startswith(_TYPE)}
 
     def end_due(self) -> list[str]:
-        """Resumes what was paused until now or earlier; returns the names."""
+        """Ends pauses whose time is over; returns the names."""
         paused = self._all()
         if not paused:
             return []

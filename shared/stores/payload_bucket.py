@@ -27,7 +27,7 @@ _OPTIONS = Config(
 
 
 class PayloadBucket:
-    """One object of the bucket for each payload, below a prefix. Credentials and region are those of the AWS SDK."""
+    """One object of the bucket for each payload, below a prefix. The AWS SDK finds credentials and region."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket = bucket

@@ -119,9 +119,9 @@ class Payloads:
 
 
 def tasks_on_record(scripts: Scripts, ids: Collection[str]) -> set[str]:
-    """Returns those of these tasks that Redis has: on record, deleted but restorable, or not yet in the history.
+    """Returns the given tasks that Redis has: on record, deleted but restorable, or not yet in the history.
 
-    While very many wait for the history, these are all of them.
+    While very many wait for the history, returns all given tasks.
     """
     keys, wanted = scripts.keys, list(ids)
     with translated(), scripts.redis.pipeline(transaction=False) as pipeline:

@@ -57,7 +57,7 @@ class PersonalKey:
         return f"user:{self.name[:60]}~{self.owner.rpartition(':')[2][:8]}"
 
     def as_api_key(self, allowed: Iterable[Scope]) -> ApiKey:
-        """Returns the key with those of its scopes that are allowed."""
+        """Returns the key with its allowed scopes only."""
         kept = tuple(each for each in self.scopes if each in set(allowed))
         return ApiKey(
             id=self.id, client=self.client, scopes=kept, digest=self.digest, expires_at=self.expires_at, personal=True
@@ -156,7 +156,7 @@ def _stored(key: PersonalKey) -> str:
 
 
 def _read(key_id: str, stored: Any) -> PersonalKey | None:
-    """Returns a stored key; None for one that is missing or cannot be read, which is not a key."""
+    """Returns a stored key; None if it is missing or unreadable, and thus not a key."""
     try:
         about = json.loads(stored or "")
         return PersonalKey(

@@ -1,4 +1,4 @@
-"""The housekeepers and relays that run, by their last sign of life.
+"""The running housekeepers and relays, by their last report.
 
 Workers announce much more about themselves (`workers.py`).
 """
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from firmq.shared.redis.scripts import Scripts
 
 EVERY = 10.0
-"""Seconds between signs of life of a housekeeper or a relay."""
+"""Seconds between reports of a housekeeper or a relay."""
 KEPT_US = 7 * 24 * 3_600_000_000
 LIVE = 3 * EVERY
-"""Seconds of silence after which it does not run any more."""
+"""Seconds of silence after which it counts as stopped."""
 RELAY = "relay"
 WITHOUT_LOCKS = " without locks"
 """Follows the name of a housekeeper that takes none."""
@@ -30,7 +30,7 @@ class Presence:
         self.key = keys_of(scripts.redis).PRESENCE
 
     def report(self, name: str) -> None:
-        """Records a sign of life. Raises StoreUnavailable."""
+        """Records that it runs. Raises StoreUnavailable."""
         with translated(), self.scripts.redis.pipeline(transaction=False) as pipeline:
             now = self.scripts.now_us()
             pipeline.zadd(self.key, {name: now})

@@ -1,4 +1,4 @@
-"""Which queues there are: those of QUEUES, and those that tasks were submitted to since."""
+"""The existing queues: QUEUES, and queues that tasks were submitted to since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QueueRegister(Collection[str]):
         default_weight: int = 1,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`weights` are those of the configured queues; all others have the default one."""
+        """`weights` has the configured queues; all others have the default weight."""
         self.redis = redis
         self.weights = weights
         self.default_weight = default_weight

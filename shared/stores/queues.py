@@ -47,7 +47,7 @@ _INSTEAD = {
     TaskState.FAILED.value: "retry it, in the dashboard also with other data",
     TaskState.CANCELLED.value: "restore it first",
 }
-"""What to do instead of changing a task in this state."""
+"""The advice instead of changing a task in this state."""
 
 CHUNK = 250
 """Tasks that a submit script stores at once: 2 to 4 ms of Redis, so that other clients wait no longer."""
@@ -134,7 +134,7 @@ class Queues:
         default_weight: int = 1,
         step_limits: tuple[int, int] = (1000, 1 << 20),
     ) -> None:
-        """`weights` are those of the configured queues; 0 is no bound.
+        """`weights` has the configured queues; 0 is no bound.
 
         `step_limits` are how many steps and how many bytes of them a task may have.
         """
@@ -161,7 +161,7 @@ class Queues:
     def submit(self, tasks: Sequence[NewTask], *, stays: bool = False) -> list[Submitted]:
         """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
 
-        With `stays` they belong into this partition, also if it is draining: those of a schedule that is stored in it.
+        With `stays` a draining partition stores them too, for a schedule that it holds.
         Raises StoreUnavailable when Redis does not answer: then a chunk may have been stored, and sending the same
         tasks (with the same ids) again is safe.
         """
@@ -347,7 +347,7 @@ def _earliest(*indexes: _First) -> datetime | None:
 def submission(task: NewTask, bounds: str) -> Steps[Submitted]:
     """Yields the script calls that store a task: the shorter script first for one without relations, where it may.
 
-    `bounds` are those of `Queues`.
+    `bounds` as in `Queues`.
     """
     arguments = submit_arguments(task)
     if is_plain(arguments):
@@ -483,7 +483,7 @@ def _batch_terms(task: NewTask) -> str:
 
 
 def submission_check(scripts: Scripts) -> None:
-    """Writes under the same conditions as a submission; raises what a submission would raise now."""
+    """Writes under the same conditions as a submission; raises a submission's errors."""
     scripts.call_accepted("submission_check")
 
 

@@ -186,7 +186,7 @@ def _loaded(value: bytes | PayloadReference) -> Any:
 
 
 def _awaits(found: str, state: TaskState) -> str | None:
-    """Returns what the handler has suspended its task for; a record keeps it until the next attempt begins."""
+    """Returns the wait for which the handler has suspended its task, which is kept until the next attempt begins."""
     kind, _, name = found.partition(" ")
     if state is TaskState.BLOCKED and kind == "children":
         return f"children:{name}"
@@ -222,7 +222,7 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
 
 
 def _group(wait_queue: bytes | None) -> str | None:
-    """Returns the limit of a wait queue's name queue|limit|tenant; `worker:TYPE#VERSIONS` stands for a type."""
+    """Returns the limit of a wait queue's name queue|limit|tenant; `worker:TYPE#VERSIONS` belongs to a type."""
     parts = wait_queue.decode(errors="replace").split("|") if wait_queue else []
     group = parts[1] if len(parts) == 3 else None
     return "worker" if group and group.startswith("worker:") else group
@@ -329,7 +329,7 @@ def _numbers(values: Any) -> dict[str, float]:
 
 
 def _retry(values: Any) -> Changes:
-    """Returns what a task changes of its retry policy, if the result is valid."""
+    """Returns a task's changes of its retry policy, if the result is valid."""
     pauses = {"pauses": values["pauses"]} if "pauses" in values else {}
     changes: Changes = {**_numbers({name: value for name, value in values.items() if name != "pauses"}), **pauses}
     RetryPolicy().override(changes)

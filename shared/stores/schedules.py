@@ -100,7 +100,7 @@ class ScheduleStore:
     """The schedules in Redis."""
 
     def __init__(self, scripts: Scripts, bounds: str = "0", tracing: Spans | None = None) -> None:
-        """`bounds` are those of `Queues`."""
+        """`bounds` as in `Queues`."""
         self.scripts = scripts
         self.tracing = tracing
         self.bounds = bounds
@@ -199,7 +199,7 @@ class ScheduleStore:
         return self.get(name)
 
     def declare(self, schedules: Iterable[Schedule]) -> Diff:
-        """Applies the schedules of a file; those of an earlier file that it no longer has are removed."""
+        """Applies the schedules of a file; removes schedules of an earlier file that it no longer has."""
         declared = {each.name: each for each in schedules}
         happened = {name: self.put(each, FROM_FILE) for name, each in declared.items()}
         removed = [name for name in self._from_file() if name not in declared and self._forget(name)]
@@ -214,7 +214,7 @@ class ScheduleStore:
     def fire_due(self, fencing_token: FencingToken, grace: timedelta, fired: Fired, most: int = 100) -> bool:
         """Turns the due times of at most `most` schedules into tasks, and counts them in `fired`.
 
-        Returns whether to call again at once: there were `most`, and not all have to wait (one that is corrupt, or
+        Returns whether to call again at once: there were `most`, and not all have to wait (a corrupt one, or one
         whose queue is full, is still due). Raises LockLost as soon as the lock is lost.
         """
         now_us, rows = _schedule_due(self.scripts, most)

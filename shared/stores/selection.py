@@ -19,7 +19,7 @@ PAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which tasks: those of a filter, or of a batch in the state that the filter names."""
+    """Which tasks: the matches of a filter, or a batch's tasks in the state that the filter names."""
 
     wanted: Filter = field(default_factory=Filter)
     batch_id: str | None = None

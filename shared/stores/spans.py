@@ -1,4 +1,4 @@
-"""What stores ask of tracing; `firmq.shared.observability.tracing.Tracing` does it."""
+"""The interface of tracing for stores; `firmq.shared.observability.tracing.Tracing` does it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _PER_CALL = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskType:
-    """A published type. `timeout` is in seconds; `retry` holds what differs from the general policy.
+    """A published type. `timeout` is in seconds; `retry` holds the differences from the general policy.
 
     `concurrent` is whether an executor runs many of its tasks at a time; `queue` is where tasks wait that name none.
     `pinned_to` is the APP_VERSION of a type whose tasks stay with the version that stored their steps.
@@ -63,7 +63,7 @@ class TaskType:
 
     @property
     def version(self) -> str:
-        """Returns the version of the type: that of a concurrent one ends with `+`."""
+        """Returns the version of the type; a concurrent one's ends with `+`."""
         digest = hashlib.sha256((self.entry + self.pinned_to).encode()).hexdigest()[:16]
         return digest + ("+" if self.concurrent else "")
 
@@ -72,7 +72,7 @@ _PUBLISHED = ("name", "schema", "description", "timeout", "retry")
 
 
 class TypeSet(NamedTuple):
-    """The types of one worker. `packed` is what `unpack` reads: ten thousand schemas take a megabyte, not fifty."""
+    """The types of one worker. `packed` is compressed for `unpack`: ten thousand schemas take a megabyte, not fifty."""
 
     digest: str
     packed: bytes
@@ -223,7 +223,7 @@ class TaskTypes:
         )
 
     def served_by(self, name: str, workers: Sequence[str]) -> list[str]:
-        """Returns those of these workers that have a type, as of the last refresh."""
+        """Returns the given workers that have a type, as of the last refresh."""
         if not workers:
             return []
         with translated():

@@ -58,9 +58,9 @@ class Filter:
 
     Newest first: pending by when they were enqueued, scheduled and retrying by when they are due, running by the end
     of their lease, ended ones by their end. `since` and `until` bound the same instant. `cause` is the fingerprint of
-    a dead-letter group, `bulk` the bulk action that cancelled or deleted them (for bulk actions only), `deleted` stands
-    for deleted tasks that can be restored, by their deletion. `id` is the beginning or the end of the id, `error` a
-    part of the error, `worker` and `app_version` are those of the last attempt, and `older_than` and `newer_than` bound
+    a dead-letter group, `bulk` the bulk action that cancelled or deleted them (for bulk actions only), `deleted`
+    selects deleted tasks that can be restored, by their deletion. `id` is the beginning or the end of the id, `error` a
+    part of the error, `worker` and `app_version` are the last attempt's, and `older_than` and `newer_than` bound
     the time since the creation, `min_score` and `max_score` the score. `signal` is the name of the signal that a
     scheduled task waits for, or "*" for any.
     """
@@ -87,7 +87,7 @@ class Filter:
     data: tuple[DataField, ...] = ()
 
     def content(self, now_us: int) -> dict[str, Any]:
-        """Returns what `search` of `_filter.lua` compares; empty when the fields before `id` are all that is wanted."""
+        """Returns the criteria for `search` of `_filter.lua`; empty when only fields before `id` are set."""
         found: dict[str, Any] = {
             "id": self.id,
             "error": self.error,
@@ -125,7 +125,7 @@ class Page:
     items: tuple[TaskSummary, ...]
     next_cursor: str | None
     positions: tuple[str, ...] = ()
-    """The cursor behind each item."""
+    """The cursor after each item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +314,7 @@ class Records:
         )
 
     def kept(self, task_ids: Collection[str]) -> set[str]:
-        """Returns those of these tasks that are on record beside Redis, where a feature keeps tasks."""
+        """Returns the given tasks that a feature keeps outside of Redis."""
         return set()
 
     def counts(self) -> dict[TaskState, int]:
@@ -334,7 +334,7 @@ class Records:
             return dict(zip(types, without_corrupt(pipeline.execute(raise_on_error=False), 0), strict=True))
 
     def indexes(self, wanted: Filter, without: str = "") -> list[str]:
-        """Returns the smallest indexes that hold every match, but for those of the queue `without`."""
+        """Returns the smallest indexes that hold every match, except matches in the queue `without`."""
         if wanted.deleted:
             return [self.keys.DELETED]
         if wanted.cause:

@@ -1,4 +1,4 @@
-"""Why pending tasks wait, for the whole system: how many for which reason, and what lifts it.
+"""Why pending tasks wait, for the whole system: how many for which reason, and its remedy.
 
 The cost is bounded: some counts of each queue, and at most `EXAMINED` wait queues of throttled tasks. Tasks in other
 wait queues are counted together.
@@ -58,7 +58,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How many tasks wait for a reason; `name` is that of the queue, limit or task type, `detail` an example."""
+    """How many tasks wait for a reason; `name` is the queue's, limit's or task type's, `detail` an example."""
 
     reason: Reason
     name: str
@@ -72,7 +72,7 @@ class Waiting:
 
     @property
     def advice(self) -> str:
-        """Returns what lifts it."""
+        """Returns how to lift it."""
         return _ADVICE[self.reason].format(name=self.name)
 
     @property
@@ -127,7 +127,7 @@ _GROUPS = {
 
 
 def explain_waiting(scripts: Scripts, queues: Sequence[QueueInfo], workers: Sequence[WorkerInfo]) -> list[Waiting]:
-    """Returns why pending tasks wait, the most frequent reason first. The counts add up to those of the queues."""
+    """Returns why pending tasks wait, the most frequent reason first. The counts add up to the queues' counts."""
     with translated():
         now = instant(scripts.now_us())
     throttled = [each.name for each in queues if each.throttled and _reason(each, workers, now) not in _WHOLE]

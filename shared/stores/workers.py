@@ -66,7 +66,7 @@ class WorkerInfo:
     """A worker as of its last heartbeat. `queues` are names and patterns.
 
     `slots` is how many tasks its executors can run at a time, `active` how many they run; `running` names some of them.
-    `serial_slots` and `serial_active` are those of the executors that run one task at a time.
+    `serial_slots` and `serial_active` count only executors that run one task at a time.
     """
 
     name: str
@@ -283,7 +283,7 @@ def _rq_fields(info: WorkerInfo) -> dict[str, str | int | float]:
 
 
 def _names(info: WorkerInfo) -> list[str]:
-    """Returns the queues for RQ's tools: those of RQ programs, else its own that it names, as RQ knows no patterns."""
+    """Returns the queues for RQ's tools: RQ programs' queues, else its own, without patterns, which RQ lacks."""
     return [*(info.rq_queues or (each for each in info.queues if "*" not in each))]
 
 

@@ -212,7 +212,7 @@ class AsyncClient:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> AsyncIterator[AuditEntry]:
-        """Returns the changes that people and clients made, newest first; the texts are parts of those of an entry."""
+        """Returns the changes that people and clients made, newest first; the texts match parts of an entry's."""
         query = {"who": who, "what": what, "about": about, "since": since, "until": until}
         return Pages(self.transport, "/audit", AuditEntry, query)
 
@@ -248,9 +248,9 @@ class AsyncClient:
         return watch(self.transport, f"{_path(task_id)}/events", Task)
 
     def stream(self, task_id: str) -> AsyncGenerator[OutputChunk]:
-        """Yields what the task emits, from its beginning, until it has ended.
+        """Yields the output of the task, from its beginning, until it has ended.
 
-        Reconnects when the connection is lost, and continues behind the last chunk. Raises NotFound.
+        Reconnects when the connection is lost, and continues after the last chunk. Raises NotFound.
         """
         return output(self.transport, f"{_path(task_id)}/stream")
 

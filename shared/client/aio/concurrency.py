@@ -1,4 +1,4 @@
-"""What the client needs of asyncio; firmq.shared.client.concurrency is the same for threads."""
+"""The client's tools from asyncio; firmq.shared.client.concurrency is the same for threads."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Connections:
         """Sends a request and returns its response; with `reuse`, on an idle connection if there is one."""
         pool = self._begin()
         async with pool.place(timeout):
-            # The gateway may just have closed a reused connection, and then it is unknown what it has read.
+            # The gateway may just have closed a reused connection, and then it is unknown how much it has read.
             connection = pool.take(timeout) if reuse else None
             if connection is None:
                 pool.make_room()
@@ -84,7 +84,7 @@ class Connections:
         pool = self._begin()
         waits = not pool.long_polls.locked()
         places = pool.long_polls if waits else pool.polls
-        advice = "too many calls wait for results at a time: send the tasks as a batch, and use batches.watch"
+        advice = "too many calls wait for results at once: send the tasks as a batch, and use batches.watch"
         await _acquire(places, seconds + timeout, advice)
         try:
             yield seconds if waits else 0.0
@@ -134,7 +134,7 @@ class Connections:
         await asyncio.sleep(0)  # the loop closes them in its next turn
 
     def _begin(self) -> _Pool:
-        """Returns the connections of the running loop; closes those of another."""
+        """Returns the connections of the running loop; closes another loop's."""
         loop = asyncio.get_running_loop()
         if self._pool is None or self._pool.loop is not loop:
             if self._pool:
@@ -195,7 +195,7 @@ class _Pool:
     @asynccontextmanager
     async def place(self, timeout: float) -> AsyncIterator[None]:
         """Waits until a connection may be used, and counts it. Raises NoTurn."""
-        advice = f"all {CONNECTIONS} connections of this client are in use: make fewer calls at a time"
+        advice = f"all {CONNECTIONS} connections of this client are in use: make fewer calls at once"
         await _acquire(self._free, timeout, advice)
         self._used += 1
         try:
@@ -299,7 +299,7 @@ class Connection:
 
     async def _head(self) -> bytes:
         lines: list[bytes] = []
-        # What is not HTTP may have no end.
+        # A response that is not HTTP may have no end.
         while len(lines) <= _MOST_HEADERS + 1 and (not lines or lines[0].startswith(b"HTTP/")):
             line = await self.readline()
             if not line:
@@ -314,7 +314,7 @@ class Connection:
             return self._taken(await self.reader.read(most))
 
     async def readline(self) -> bytes:
-        """Returns a line, or at the end the rest. Raises HTTPException for one that is too long."""
+        """Returns a line, or at the end the rest. Raises HTTPException for an overlong line."""
         try:
             async with asyncio.timeout(self.timeout):
                 return self._taken(await self.reader.readline())
@@ -330,7 +330,7 @@ class Connection:
 
 
 class _Message(HTTPConnection):
-    """Collects what http.client would send, after its checks of method, target and headers."""
+    """Collects the bytes that http.client would send, after its checks of method, target and headers."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
@@ -371,7 +371,7 @@ class HTTPResponse:
         return b"".join([piece async for piece in self._body])
 
     async def readline(self, most: int) -> bytes:
-        """Returns a line of at most `most` bytes; at the end of the body what is left, or nothing."""
+        """Returns a line of at most `most` bytes; at the end of the body the rest, or nothing."""
         while (end := self._unread.find(b"\n") + 1) == 0 and len(self._unread) < most:
             if not (piece := await anext(self._body, b"")):
                 end = len(self._unread)

@@ -1,4 +1,4 @@
-"""What a batch needs of asyncio; firmq.shared.client.senders is the same for threads."""
+"""A batch's tools from asyncio; firmq.shared.client.senders is the same for threads."""
 
 from __future__ import annotations
 

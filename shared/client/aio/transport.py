@@ -42,7 +42,7 @@ class Patience:
 
     @contextmanager
     def uncounted(self, most: float) -> Iterator[None]:
-        """Extends the time limit by what the block takes, at most by `most` seconds."""
+        """Extends the time limit by the block's duration, at most by `most` seconds."""
         begun = self.clock()
         try:
             yield
@@ -62,7 +62,7 @@ class Patience:
 
 
 class Transport:
-    """Sends requests to one gateway, or several behind one address. For one event loop at a time."""
+    """Sends requests to one gateway, or several behind one address. Use it in one event loop."""
 
     def __init__(
         self,

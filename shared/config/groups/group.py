@@ -1,4 +1,4 @@
-"""What all groups of settings are made with."""
+"""The base of all groups of settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Group(BaseModel):
 
     @classmethod
     def of(cls, settings: Group) -> Self:
-        """Returns settings as those of this group, which a feature adds: `Settings` does not name their fields."""
+        """Returns settings as this group, which a feature adds: `Settings` does not name its fields."""
         return cast("Self", settings)
 
     # --- What a feature's group can add; `Settings` calls these for each feature ---

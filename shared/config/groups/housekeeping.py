@@ -34,7 +34,7 @@ class HousekeepingSettings(Group):
     housekeeper_lock_on_error: Choices = at(
         "housekeeper.distributed_execution.on_error",
         {},
-        "What a job does when Redis cannot answer whether its lock is free: skip (the default), or run (only unlock, "
+        "Behavior of a job when Redis cannot answer whether its lock is free: skip (the default), or run (only unlock, "
         "timeout, schedules).",
     )
     housekeeper_leader_lease: Seconds = at(

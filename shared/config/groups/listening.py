@@ -1,4 +1,4 @@
-"""Where the parts listen, and who may call them."""
+"""Addresses of the parts, and their permitted callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from firmq.shared.config.values import Names, Port, Seconds
 
 
 class ListeningSettings(Group):
-    """Where the parts listen, and who may call them."""
+    """Addresses of the parts, and their permitted callers."""
 
     bind_host: str = at("bind_host", "127.0.0.1", "Address that every part listens on.")
     allow_anonymous: bool = at(

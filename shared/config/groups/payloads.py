@@ -26,6 +26,6 @@ class PayloadSettings(Group):
     housekeeper_payloads_interval: Seconds = at(
         "housekeeper.payloads.interval",
         600,
-        "Pause between removals from PAYLOAD_STORE of what no task needs any longer.",
+        "Pause between removals of unneeded objects from PAYLOAD_STORE.",
         gt=0,
     )

@@ -1,4 +1,4 @@
-"""Queues, and bounds of what is stored."""
+"""Queues, and bounds of stored data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from firmq.shared.domain.limit import Limit, check_name, read_limit
 
 
 class QueueSettings(Group):
-    """Queues, and bounds of what is stored."""
+    """Queues, and bounds of stored data."""
 
     queues: Weights = at(
         "queues",
@@ -84,7 +84,7 @@ class QueueSettings(Group):
 
     @property
     def default_weight(self) -> int:
-        """Returns the weight of a queue that no setting names: that of the default priority."""
+        """Returns the weight of a queue that no setting names: the default priority's."""
         return self.queues[self.default_priority]
 
     def declared_limits(self) -> dict[str, Limit]:

@@ -1,4 +1,4 @@
-"""Changes the data of dead letters by a JSON merge patch, checked as that of a submission."""
+"""Changes the data of dead letters by a JSON merge patch, validated as in a submission."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cancels, runs, moves, retries, deletes or restores many tasks at a chosen rate, in the background.
 
 An action is stored in Redis, so that it survives the process that began it. The housekeeper that holds the lock of the
-job `bulk` carries it out; each step records the progress with what it does (`bulk_step.lua`). Requeued tasks are
+job `bulk` carries it out; each step records its work and the progress (`bulk_step.lua`). Requeued tasks are
 followed until they have ended (`bulk_follow.lua`): about a hundred bytes for each that has not.
 """
 
@@ -56,7 +56,7 @@ _WAITING = (TaskState.PENDING, TaskState.SCHEDULED, TaskState.RETRYING, TaskStat
 
 
 class Verb(StrEnum):
-    """What is done to each task."""
+    """The change of each task."""
 
     CANCEL = "cancel"
     RUN_NOW = "run_now"
@@ -170,7 +170,7 @@ class BulkAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which tasks: selected ones, or those of a filter."""
+    """Which tasks: named ones, or the matches of a filter."""
 
     ids: tuple[str, ...] = ()
     wanted: Filter = field(default_factory=Filter)
@@ -196,7 +196,7 @@ def _said(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What an action is to do: to which tasks, and for a move to which queue. Raises ValueError for a contradiction.
+    """The plan of an action: its tasks, and for a move the queue. Raises ValueError for a contradiction.
 
     A retry may begin with a `canary` of some tasks, and continues while 95 percent of the retried ones
     complete. It may change the data of the tasks by a `patch`, a JSON merge patch.

@@ -1,4 +1,4 @@
-"""Statistics of a range of time: sums, percentiles and causes of failure, beside those of the range before."""
+"""Statistics of a time range beside the range before: sums, percentiles and causes of failure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RANGES: Mapping[str, Range] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to report: a range that ends at `until` (seconds since 1970), of one type, queue or version, or of all."""
+    """The request for a report: a range that ends at `until` (seconds since 1970), of one type, queue or version."""
 
     range: str
     until: int
@@ -135,7 +135,7 @@ def read_report(history: History, wanted: Wanted) -> Report:
 
 
 class _Sums(dict[Any, Sequence[int]]):
-    """Sums of rows by a key: those of `COUNTS`, and histograms of waits and runs. A report adds ten thousands."""
+    """Sums of rows by a key: `COUNTS`, and histograms of waits and runs. A report adds ten thousands."""
 
     def add(self, key: Any, values: Sequence[int]) -> None:
         sums = self.get(key)

@@ -43,7 +43,7 @@ class Database:
         self._free = threading.BoundedSemaphore(AT_ONCE)
 
     def run(self, work: Callable[[Connection], T]) -> T:
-        """Returns what `work` returns in a transaction that is committed. Raises HistoryUnavailable.
+        """Returns the result of `work` in a transaction that is committed. Raises HistoryUnavailable.
 
         It has a thread of its own, as no driver bounds the time that it waits for an answer. After a time-out it is
         unknown whether the transaction will be committed.

@@ -1,4 +1,4 @@
-"""The settings and the job of the history, and what other parts show of it."""
+"""The settings and the job of the history, and its entries in other parts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Feeder:
         return sum(self.store([end]) for end in ends)
 
     def prune(self, retention: Mapping[TaskState, timedelta], now_us: int, limit: int) -> int:
-        """Removes what is past its retention; returns how many tasks, at most `limit` of each state."""
+        """Removes tasks past their retention, at most `limit` of each state; returns their number."""
         self._prepare()
         return self.database.run(lambda connection: _prune(connection, retention, now_us, limit))
 
@@ -64,7 +64,7 @@ class Feeder:
             self.ready = True
 
     def _store(self, connection: Connection, ends: Sequence[EndedTask]) -> int:
-        # The row lock makes transactions follow one another, also those of a housekeeper that was frozen.
+        # The row lock serializes transactions, even of a housekeeper that was frozen.
         connection.execute(update(SCHEMA).values(version=SCHEMA.c.version))
         made = [(row, end) for end in ends if (row := row_of(end))]
         unreadable = len(ends) - len(made)
@@ -98,7 +98,7 @@ class Feeder:
         self._add(connection, STATISTICS, rows)
 
     def _add(self, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
-        """Adds rows. Counts are added to those of a row that is there; the other values replace its own."""
+        """Adds rows. Counts are added to an existing row's; the other values replace its own."""
         statement, keys = self._insert(table), list(table.primary_key)
         new = {column: statement.excluded[column.name] for column in table.c if column not in keys}
         changes = {column.name: column + value if column.name in COUNTS else value for column, value in new.items()}

@@ -1,4 +1,4 @@
-"""What the doctor and the overview say of a history that is late."""
+"""The finding of a late history, in the doctor and the overview."""
 
 from __future__ import annotations
 

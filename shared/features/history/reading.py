@@ -32,13 +32,13 @@ _Found = tuple[tuple[int, str] | None, list[tuple[int, TaskSummary]]]
 TIMEOUT = 2.0
 """Seconds that a page or a request waits for the database."""
 LOOK_AT = 2000
-"""Tasks that one page may examine while it filters by what has no index."""
+"""Tasks that one page may examine while it filters by fields without an index."""
 LOOK_AT_RECORDS = 200
 """The same where it filters by the content of the records, each of which may have a megabyte."""
 AT_ONCE = 4
 """Records that are held in memory at a time."""
 _BYTES = ("utf-8", "surrogateescape")
-"""How texts become bytes, whose `lower` changes ASCII letters only, as that of Redis does."""
+"""How texts become bytes, whose `lower` changes ASCII letters only, like Redis'."""
 _CURSOR = re.compile(r"h(\d{1,18})_([A-Za-z0-9_-]{0,128})")
 _NAMES = (
     *(TASKS.c.ended_at, TASKS.c.task_id, TASKS.c.state, TASKS.c.type, TASKS.c.queue),
@@ -62,7 +62,7 @@ class History:
         return replace(detail, summary=replace(detail.summary, archived=True))
 
     def known(self, task_ids: Collection[str]) -> set[str]:
-        """Returns those of these tasks that the history has."""
+        """Returns the given tasks that the history has."""
         query = select(TASKS.c.task_id).where(TASKS.c.task_id.in_(task_ids)).distinct()
         return self.read(lambda connection: set(connection.execute(query).scalars())) or set()
 
@@ -86,7 +86,7 @@ class History:
         return [summary for _, summary in found or ()]
 
     def read(self, work: Callable[[Connection], T]) -> T | None:
-        """Returns what `work` returns; None when it looks for values that no column can hold."""
+        """Returns the result of `work`; None when it looks for values that no column can hold."""
         try:
             return self.database.run(work)
         except (DataError, UnicodeError):
@@ -94,7 +94,7 @@ class History:
 
 
 def cursor_of(ended_at: int, task_id: str) -> str:
-    """Returns the cursor of what ended before this task."""
+    """Returns the cursor of the tasks that ended before this one."""
     return f"h{ended_at}_{task_id}"
 
 

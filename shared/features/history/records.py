@@ -69,11 +69,11 @@ class AllRecords(Records):
         return self._continued(page, wanted, limit)
 
     def kept(self, task_ids: Collection[str]) -> set[str]:
-        """Returns those of these tasks that the history has. Raises HistoryUnavailable."""
+        """Returns the given tasks that the history has. Raises HistoryUnavailable."""
         return self.history.known(task_ids)
 
     def _continued(self, page: Page, wanted: Filter, limit: int) -> Page:
-        """Returns the last page of Redis with what ended before the oldest task there."""
+        """Returns the last page of Redis with tasks that ended before the oldest one there."""
         with translated():
             first = self.redis.zrange(self.keys.ended(wanted.state or ""), 0, 0, withscores=True)
         cursor = f"{ARCHIVED}{int(first[0][1]) if first else LATEST}_"

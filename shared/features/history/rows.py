@@ -1,4 +1,4 @@
-"""What an ended task becomes in the history: a row with its whole record, and its part in the statistics."""
+"""An ended task in the history: a row with its whole record, and its part in the statistics."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def tags_of(row: Row, end: EndedTask) -> list[Row]:
 
 
 def statistics(rows: Iterable[tuple[Row, EndedTask]]) -> dict[Key, Totals]:
-    """Returns what these tasks add to the periods in which they ended."""
+    """Returns the contribution of these tasks to the periods in which they ended."""
     found: dict[Key, Totals] = defaultdict(Totals)
     for row, end in rows:
         for seconds in GRAINS:

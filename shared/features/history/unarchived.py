@@ -53,7 +53,7 @@ class Feed:
 
     @property
     def trouble(self) -> str:
-        """Returns what is wrong, or ""."""
+        """Returns the problem, or ""."""
         if self.error:
             return self.error
         return "it is stored too slowly, or no housekeeper runs" if self.lag > BEHIND else ""
@@ -72,7 +72,7 @@ class Unarchived:
         self.most = most
 
     def take(self, limit: int, fencing_token: FencingToken = NO_LOCK, error: str = "") -> list[EndedTask]:
-        """Returns the oldest ends, and has ends registered for another week. `error` is that of the last run."""
+        """Returns the oldest ends, and has ends registered for another week. `error` is the last run's."""
         seconds = int(REGISTERED_FOR.total_seconds())
         lock = fencing_token.lock, fencing_token.token
         rows = self.scripts.call("history_take", limit, *lock, self.most, seconds, error[:500])
@@ -92,7 +92,7 @@ class Unarchived:
         return int(self.scripts.call("history_done", fencing_token.lock, fencing_token.token, *pairs))
 
     def give_up(self) -> None:
-        """Ends the registration, and removes what waits."""
+        """Ends the registration, and removes waiting entries."""
         while self.scripts.call("history_off", _GIVEN_UP_AT_ONCE):
             pass
 

@@ -24,7 +24,7 @@ class Receipts:
     def __init__(self, scripts: Scripts, keep_settled: timedelta, bounds: str = "0") -> None:
         """`keep_settled` is for a relay that was suspended while it sent: its rows were settled by another one.
 
-        `bounds` are those of `Queues`.
+        `bounds` as in `Queues`.
         """
         self.scripts = scripts
         self.keep_settled = keep_settled
@@ -34,7 +34,7 @@ class Receipts:
         """Stores tasks; returns the outcomes in their order. `known` are those that were stored before.
 
         `settled` are ids of tasks whose rows cannot be sent again. Raises StoreUnavailable when Redis does not answer:
-        then some may have been stored, and sending all of them again is safe. Nothing at all is a relay's sign of life.
+        then some may have been stored, and sending all of them again is safe. Nothing at all is a relay's heartbeat.
         """
         answer: list[Submitted] = []
         with translated():

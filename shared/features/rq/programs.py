@@ -1,4 +1,4 @@
-"""Checks what may not be mixed with workers that run jobs of RQ programs: RQ's workers, schedulers, other versions."""
+"""Checks for conflicts with workers that run jobs of RQ programs: RQ's workers, schedulers, other versions."""
 
 from __future__ import annotations
 
