@@ -37,7 +37,7 @@ def _add_modules(one: argparse.ArgumentParser) -> None:
 def _add_dev(one: argparse.ArgumentParser) -> None:
     _add_modules(one)
     one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
-    one.add_argument("--no-reload", action="store_false", dest="reload", help="do not reload handlers when files change")
+    one.add_argument("--no-reload", action="store_false", dest="reload", help="do not reload handlers after changes")
 
 
 def _add_worker(one: argparse.ArgumentParser) -> None:

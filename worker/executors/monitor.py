@@ -313,7 +313,7 @@ class ExecutorMonitor:
             return self.crash_reports.interrupted(claimed, began_at, f"its executor was stopped ({because})")
         why = because.partition(": ")[2] or executor.cause_of_death()
         if many:
-            log.warning("task %s: %s; other tasks ran in the same process", claimed.id.decode(), why, extra=claimed.log_fields)
+            log.warning("task %s: %s; it ran with other tasks", claimed.id.decode(), why, extra=claimed.log_fields)
             return self.crash_reports.suspected(claimed, began_at, why, len(executor.assigned))
         self.metrics.crashes += 1
         self.metrics.errors["executor_crash"] += 1
