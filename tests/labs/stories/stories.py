@@ -76,7 +76,7 @@ class Player:
 def stuck_queue(player: Player) -> None:
     """All executors run reports that hang; everything else waits."""
     page = player.page
-    player.begin("A queue stands still")
+    player.begin("A queue makes no progress")
     page.locator("#waiting", has_text="no free executor").wait_for(timeout=60_000)
     player.reached("the reason is read", 0, page.locator("#busy", has_text="4 × nightly-report"))
 
