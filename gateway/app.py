@@ -104,8 +104,7 @@ def create_app(
 ) -> Flask:
     """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time.
 
-    With several partitions, their apps share the keyword arguments. `stopping` is set by the server when it stops, so
-    that no request waits for a result any longer.
+    With several partitions, their apps share the keyword arguments. `stopping` is set when the server stops: waits end.
     """
     app = Flask("firmq.gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -135,6 +134,7 @@ def create_router(settings: Settings, *, metrics: Metrics | None = None, waiters
         "stopping": config["STOPPING"],
     }
     for number, own in settings.partitions.items():
+        # One authenticator for all: with one each, a client would have the rate of its key once per partition.
         app = create_app(own, connect_for(own, "gateway"), **shared)
         shared |= {name: app.extensions[name] for name in ("tracing", "authenticator")}
         members.append(Member(number, app, own))

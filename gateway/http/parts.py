@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 PART = "firmq.part"
-"""0 or absent, or the index among the partitions that the request is sent to: it is logged and audited by the
-first of them only."""
+"""0 or absent, or the index among the partitions of a request: only the first of them logs and audits it."""
 CALLER = "firmq.caller"
 """The `ApiKey` of a request that the router has let in and counted, or None without one; or why it is refused."""
 POSITIONS = "firmq.positions"

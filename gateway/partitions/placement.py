@@ -1,7 +1,6 @@
 """Chooses the partition of an HTTP submission; the rules are in `shared/submission/placement.py`.
 
-A task that nothing ties to a partition goes to the less loaded of two. An unreachable or draining partition gets only
-tasks that are tied to it.
+A task that nothing ties to a partition goes to the less loaded of two that are reachable and not draining.
 """
 
 from __future__ import annotations

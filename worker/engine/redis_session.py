@@ -82,9 +82,7 @@ class RedisSession:
     def __init__(
         self, scripts: Scripts, worker: str, lease: float, answer_within: float = 0.5, number: int = 0
     ) -> None:
-        """`number` is the partition's.
-
-        `answer_within` is the time-out of the client in seconds, during which leases are not checked.
+        """`answer_within` is the time-out of the client in seconds, during which leases are not checked.
 
         `margin` is how much of a lease must be left for it to be trusted, so that the last check precedes its end.
         """

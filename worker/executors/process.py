@@ -64,9 +64,12 @@ class ExecutorProcess:
         self.trusted_until = float("inf")
         self.untrusted_at = -float("inf")
         self.assigned: dict[int, ClaimedTask] = {}
+        # No tasks are assigned before `ready` or after `retiring`: they would wait for a start or an end beside idle
+        # executors. A `spent` one works until its replacement may be started, or a slow start would leave none.
         self.ready = False
         self.closed_pipe_at: float | None = None
         self.closed_to_input = False
+        """Whether a handler wrote into its pipe: later frames are not read, as one could forge a task's outcome."""
         self.retiring = False
         self.retire_by: float | None = None
         """When its tasks are returned that have not ended, if it may not run them to their end."""
@@ -82,6 +85,7 @@ class ExecutorProcess:
         self.done = 0
         self.killed_because: str | None = None
         self.stop_by: float | None = None
+        """When it is killed, if a task ignores its time limit or cancellation, or the drain."""
         self._unsent = bytearray()
         self._reader = FrameReader(longest_frame)
         self._shutdown_sent = False

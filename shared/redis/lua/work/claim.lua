@@ -158,6 +158,7 @@ if next_token and #tasks < want and not more then
       order[#order + 1] = lane.name
       order[#order + 1] = lane.quota
     elseif patterns then
+      -- At its QUEUE_EXECUTORS bound: without the mark, a pattern would dispatch one more task of this queue.
       order[#order + 1] = '!' .. lane.name
       order[#order + 1] = 0
     end

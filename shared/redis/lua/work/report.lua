@@ -13,10 +13,9 @@
 --   pending, for two outcomes. An interrupted attempt costs the task neither a retry nor a crash; in place of a delay
 --   it brings the time when the task was enqueued; rq_result: "" or a new number for the record, such as losses:4. With
 --   losses the workers of the task were stopped soon after it began: from the fourth time in a row on it is delayed.
---   With suspicions its executor died, which ran others too. A refused one (the data does not
---   fit the version of the type that ran it, or there is none) brings that version in place of a delay, "" for none.
---   While another live version may take it, the task waits for a worker that has one, at no cost; otherwise it has
---   failed.
+--   With suspicions its executor died, which ran others too. A refused one (the data does not fit the version of the
+--   type that ran it, or there is none) brings that version in place of a delay, "" for none. While another live
+--   version may take it, the task waits for a worker that has one, at no cost; otherwise it has failed.
 -- A results key of another type loses its entry and stops nothing.
 -- Returns per attempt 1 (written, now or by the same report before), 2 (written as cancelled, because that was
 -- requested), 3 (refused, and waiting for another worker) or 0 (the lease was lost, nothing written).
@@ -125,6 +124,7 @@ local OVERRULED = {retrying = true, failed = true, pending = true, scheduled = t
 local function write(id, token, outcome, state, delay, about, error, rq_result)
   local holder, found, queue, attempt, cancel, expires_at, failures, crashes, unique, relations = record_values(id, 'token',
     'state', 'origin', 'attempt', 'cancel', 'expires_at', 'failures', 'crashes', 'unique', 'relations')
+  -- A worker that was frozen past its lease loses its outcome here: the task has a new holder, and one result.
   if holder ~= token then return 0 end
   if found ~= 'running' then return 1 end
   -- Counted in any case: a task that was cancelled during a crash has crashed.
