@@ -40,7 +40,7 @@ class Snapshot(Observation):
 
     @property
     def leader(self) -> LockInfo:
-        """The lock of the leading housekeeper; free if housekeepers work without locks."""
+        """Returns the lock of the leading housekeeper; free if housekeepers work without locks."""
         return next(lock for lock in self.locks if lock.name == LEADER)
 
     def total(self, what: str, minutes: int = MINUTES) -> int:

@@ -25,7 +25,7 @@ def dies_with_us() -> Callable[[], None] | None:
 
     def ask_the_kernel() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel was asked, so no signal would come
+        if os.getppid() != parent:  # it died before the request to the kernel, so no signal would come
             os._exit(1)
 
     return ask_the_kernel

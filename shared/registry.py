@@ -1,6 +1,6 @@
-"""The list of features, and how each part finds what they add to it.
+"""The list of features, and how each part finds their additions to it.
 
-A feature is what a queue can do without. It has a folder `features/NAME/` in each part to which it adds something; the
+A feature is an optional part. It has a folder `features/NAME/` in each part to which it adds something; the
 module `feature` there has one value, `FEATURE`, which the part's wiring reads. Nothing outside of these folders imports
 them. To remove a feature, delete its folders and its line in `FEATURES`.
 """

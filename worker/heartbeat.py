@@ -49,7 +49,7 @@ MISSED_HEARTBEAT = 0.5
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes the worker's state to one partition every few seconds, and when the engine asks for it."""
+    """Writes the worker's state to one partition every few seconds, and at the engine's request."""
 
     engine: Engine
     link: PartitionLink
@@ -129,7 +129,7 @@ class Heartbeat:
             self.overruled.add((name, limit))
 
     def holdings(self) -> Holdings:
-        """Counts what this worker holds now, for the heartbeat and the metrics."""
+        """Counts the tasks and executors of this worker, for the heartbeat and the metrics."""
         pool = list(self.engine.pool.members)
         slots, busy = Counter[str](), Counter[str]()
         for executor in pool:

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """`firmq worker`."""
+    """Runs `firmq worker`."""
     settings = load_or_exit()
     for feature in features():
         if feature.prepare:

@@ -76,7 +76,7 @@ class Users:
 
     @property
     def required(self) -> bool:
-        """Whether a sign-in is required."""
+        """Returns whether a sign-in is required."""
         return bool(self.hashes or self.proxy_header or self.has_provider)
 
     def check(self, name: str, password: str) -> Person | None:

@@ -28,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One step of the range. `is_cut` says that it is higher than the chart."""
+    """One step of the range. `is_cut` marks one that is higher than the chart."""
 
     at: datetime
     x: float

@@ -163,7 +163,7 @@ def _failed(task: TaskDetail) -> str:
 def _attempts(task: TaskDetail) -> str:
     """Returns how many attempts it took; one that ended in order to wait is none, and is continued by the next."""
     others = sum(not each.suspended for each in task.attempts)
-    waits = task.summary.attempt - others if others < len(task.attempts) else 0  # the first of very many are forgotten
+    waits = task.summary.attempt - others if others < len(task.attempts) else 0  # the first of very many are dropped
     count = task.summary.attempt - waits
     took = f" after {count:,} attempts" if count > 1 else "" if waits else " on the first attempt"
     often = {1: "once", 2: "twice"}.get(waits, f"{waits:,} times")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
 LAST = 1_000_000
-"""The last page that can be asked for; it bounds the offset at fifty million causes."""
+"""The last page that can be requested; it bounds the offset at fifty million causes."""
 
 blueprint = Blueprint("dead_letters", __name__)
 

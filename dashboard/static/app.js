@@ -54,7 +54,7 @@
     }
   });
 
-  // --- what a refresh must not change: charts, and what the user has opened, selected or typed ---
+  // --- kept by a refresh: charts, and whatever the user has opened, selected or typed ---
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old.hasAttribute("data-keep") || old === document.activeElement && old.matches("input, textarea, select"))),
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details") || name === "data-exact" || ["checked", "value"].includes(name) && node.matches("input") || name === "disabled" && node.matches("[data-needs-pick]")),

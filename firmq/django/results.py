@@ -92,7 +92,7 @@ def _set(result: TaskResult[..., Any], **values: Any) -> None:
 
 
 def _local(moment: datetime | None) -> datetime | None:
-    """Returns a moment as Django's settings want it."""
+    """Returns a moment as Django's settings require it."""
     if moment is None or settings.USE_TZ:
         return moment
     return timezone.make_naive(moment)

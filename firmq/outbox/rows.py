@@ -86,7 +86,7 @@ class Table(Protocol):
 
     @property
     def locks(self) -> bool:
-        """Whether rows are locked while they are sent, so that several relays share the work.
+        """Returns whether rows are locked while they are sent, so that several relays share the work.
 
         Without locks, rows are sent outside of transactions, and relays may send the same rows: that costs time only.
         """

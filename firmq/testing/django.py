@@ -54,7 +54,7 @@ def check(request: pytest.FixtureRequest, environment: Mapping[str, str]) -> Non
 
 
 def _may_use_databases(request: pytest.FixtureRequest) -> bool:
-    """Returns whether a test may use databases: pytest-django lets those that ask for it."""
+    """Returns whether a test may use databases: pytest-django allows those that request it."""
     asks = request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & {*request.fixturenames}
     return bool(asks) or "pytest_django" not in sys.modules
 

@@ -37,7 +37,7 @@ def firmq_eager(pytestconfig: pytest.Config) -> Iterator[LocalClient]:
 def firmq_worker(
     _firmq_system: SystemForTests, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Client]:
-    """A client of a gateway with a worker and a housekeeper, which begins and ends each test without tasks."""
+    """Yields a client of a gateway with a worker and a housekeeper, which starts and ends each test without tasks."""
     from firmq import Client, use_client
     from firmq.testing import django
 

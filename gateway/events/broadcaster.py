@@ -89,7 +89,7 @@ class Sink(Protocol):
 
     @property
     def unread(self) -> int:
-        """The bytes of events that the client has not read."""
+        """Returns the bytes of events that the client has not read."""
         ...
 
     def send(self, data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""A partition as the router sees it: the app that serves it, whether it answers, and how much it holds."""
+"""A partition in the router: its app, its reachability, and the number of its tasks."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Router:
             raise refusals.unfinished(refusal, sent=False)
 
     def away(self, answers: Sequence[Answer]) -> list[int]:
-        """Returns the numbers of the partitions that do not answer, or did not for one of these answers."""
+        """Returns the numbers of the unreachable partitions, including those that failed in one of these answers."""
         return sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
 
     def combined(self, answers: Sequence[Answer], merge: merging.Merge) -> Answer:
@@ -189,7 +189,7 @@ def of_id(router: Router, call: Call) -> Member:
 
 
 def merged(merge: merging.Merge) -> Handler:
-    """Returns a handler that asks all partitions and merges their documents."""
+    """Returns a handler that queries all partitions and merges their documents."""
 
     def handle(router: Router, call: Call) -> Answer:
         return router.combined(router.ask(call, router.body(call)), merge)

@@ -86,7 +86,7 @@ class BatchRoutes:
         problems=(refusals.NOT_FOUND, errors.BATCH_BUSY),
     )
     def cancel(self, batch_id: str, query: schemas.CancelQuery) -> Reply:
-        """Cancels all tasks of a batch. No more tasks start, and running ones are asked to stop.
+        """Cancels all tasks of a batch. No more tasks start, and running ones are requested to stop.
 
         Waiting tasks are cancelled in steps; `work` is null when all are done.
         """

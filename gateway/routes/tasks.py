@@ -172,7 +172,7 @@ class Tasks:
     def change(self, task_id: str, body: schemas.ChangeBody) -> Reply:
         """Changes the queue, time, data or score of a task that waits; all or nothing.
 
-        A task that is running or has ended is a conflict, and the detail says what to do instead.
+        A task that is running or has ended is a conflict, and the detail has advice.
         """
         data = None
         if "data" in body.model_fields_set:

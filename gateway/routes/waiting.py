@@ -1,4 +1,4 @@
-"""Endpoint that says why pending tasks wait."""
+"""Endpoint that lists why pending tasks wait."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ class NewBatchBody(BatchTermsBody):
     )
     task: dict[str, Any] | None = Field(
         None,
-        description='With `from`: the task for each of them, as POST /tasks takes it. `{"$from": "result.url"}` stands '
-        "for a value of the earlier task: `id`, `data`, `result`, or a field of these.",
+        description='With `from`: the task for each of them, as POST /tasks takes it. `{"$from": "result.url"}` is '
+        "replaced by a value of the earlier task: `id`, `data`, `result`, or a field of these.",
     )
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from firmq.shared.submission.values import Body, Delay, Instant, Priority, Queue
 
 
 class TaskAccepted(SparseView):
-    """An accepted, stored task. `warnings` say why it may wait for long: no live worker offers its type."""
+    """An accepted, stored task. `warnings` explain a possible long wait: no live worker offers its type."""
 
     task_id: str
     status: TaskState
@@ -223,7 +223,7 @@ class TaskDetailView(TaskView):
     refusal: str | None = Field(
         description="Why versions of its type refused its data, while it waits for a worker with another version."
     )
-    warnings: list[str] = Field(description="Why it may wait for long: no live worker offers its type.")
+    warnings: list[str] = Field(description="Reasons for a possible long wait: no live worker offers its type.")
     trace_parent: str | None = Field(description="W3C traceparent of the submission.")
     depends_on: list[DependencyView]
     on_parent_failure: OnParentFailure | None = Field(description="Null when it has no parents.")

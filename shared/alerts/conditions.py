@@ -290,7 +290,7 @@ def _waits(queue: QueueInfo, now: Observation) -> Iterator[Alert]:
     waited = now.seconds_since(queue.oldest_ready_at)
     if waited > _over("FirmqOldestTaskTooOld", now):
         takers = [each for each in now.workers if each.takes(queue.name)]
-        advice = "Start more workers, or check what the workers run."
+        advice = "Start more workers, or check the tasks that they run."
         if takers and all(each.limit_reached(queue.name) for each in takers):
             advice = "All executors that QUEUE_EXECUTORS allows are busy: raise it, or start more workers."
         title = f"The oldest task in {queue.name} has waited {duration(waited)}"

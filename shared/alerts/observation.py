@@ -101,7 +101,7 @@ class Observation:
 
     @property
     def alive(self) -> int:
-        """The number of live workers that are not silent, including those with a corrupt record."""
+        """Returns the number of live workers that are not silent, including those with a corrupt record."""
         return sum(each.state != "silent" for each in self.workers) + len(self.unreadable_workers)
 
     def now(self) -> datetime:

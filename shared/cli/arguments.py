@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 ASKED = "_ARGCOMPLETE"
-"""The environment variable with which the script of a shell asks for words: the line is read as it is then."""
+"""The environment variable with which the script of a shell requests words: the line is read as it is then."""
 _NUMBER = re.compile(r"-\.?\d")
 _HELP = ("-h", "--help")
 

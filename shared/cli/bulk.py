@@ -95,12 +95,12 @@ def patch_of(wanted: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def add_partition(one: argparse.ArgumentParser) -> None:
-    """Adds the option that says in which of several partitions an action is."""
+    """Adds the option for the partition of an action."""
     one.add_argument("--partition", type=int, metavar="N", help="with several partitions: the one that has the tasks")
 
 
 def add_filters(one: argparse.ArgumentParser) -> None:
-    """Adds the options that say which tasks are meant."""
+    """Adds the options that select tasks."""
     one.add_argument("--status", choices=[each.value for each in TaskState])
     for name in ("type", "queue", "tag", "submitted-by"):
         one.add_argument(f"--{name}")

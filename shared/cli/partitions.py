@@ -170,7 +170,7 @@ class _Command:
             yield f"retry or delete its {now.dead_letters} dead letters: they are lost when it is removed"
         if now.schedules:
             yield (
-                f"delete and recreate its schedules, except those of CONFIG_FILE, which move by themselves "
+                f"delete and recreate its schedules, except schedules of CONFIG_FILE, which move automatically "
                 f"({now.schedules} in all): firmq schedules"
             )
 

@@ -206,7 +206,7 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The events of a range, the earliest first; `incomplete` says which are missing."""
+    """The events of a range, the earliest first; `incomplete` names missing ones."""
 
     since: datetime
     until: datetime

@@ -1,4 +1,4 @@
-# Writes the passwords of docker-compose.yml: those of .env, or random ones, which are kept.
+# Writes the passwords of docker-compose.yml: from .env, or random ones, which are kept.
 set -eu
 umask 227 # readable by the group, which the services share
 cd /var/lib/firmq

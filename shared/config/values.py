@@ -117,7 +117,7 @@ def _database(url: str) -> None:
 def _payload_store(url: str) -> None:
     parts = split_url(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("must have no credentials and no parameters: those of a bucket are the AWS_* variables")
+        raise ValueError("must have no credentials and no parameters: set the AWS_* variables for a bucket")
     is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
     if url and not is_folder and not (parts.scheme == "s3" and parts.netloc):
         raise ValueError("must look like file:///var/lib/firmq/payloads or s3://bucket/prefix")

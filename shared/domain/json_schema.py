@@ -52,7 +52,7 @@ class Validator(Protocol):
 
 
 class SchemaWriter(GenerateJsonSchema):
-    """Adds the keyword where a type has more to check than JSON Schema can say.
+    """Adds the keyword where a type has checks beyond JSON Schema.
 
     Leaves formats out below a validator of the handler's own that runs before: it may take other text, such as dates in
     another order.
@@ -180,7 +180,7 @@ def _formats() -> Mapping[str, Callable[[str], bool]]:
         "float": float,
         "bool": bool,
     }
-    named["email"] = pydantic.constr(pattern="^.*[^@]@[^@]+$")  # whatever the package that pydantic needs for it says
+    named["email"] = pydantic.constr(pattern="^.*[^@]@[^@]+$")  # regardless of the package that pydantic needs for it
     for kind in (date, datetime, time, timedelta, UUID, ZoneInfo, re.Pattern, *addresses):
         named[TypeAdapter(kind).json_schema()["format"]] = kind
     for name in own:

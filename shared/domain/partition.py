@@ -34,7 +34,7 @@ def partition_of_id(said: str) -> int | None:
 
 
 def not_answering(numbers: Iterable[int]) -> str:
-    """Returns a clause that says which partitions do not answer."""
+    """Returns a clause that names the unreachable partitions."""
     *others, last = map(str, numbers)
     return f"partitions {', '.join(others)} and {last} do not answer" if others else f"partition {last} does not answer"
 

@@ -18,7 +18,7 @@ COPIES = ("result_base64",)
 class Redaction:
     """Hides the values of fields by name, at any depth, or by path (`customer.iban`), also in texts that are JSON.
 
-    Each placeholder has a number and a digest of the visible values, so it stands for one hidden value of one record,
+    Each placeholder has a number and a digest of the visible values, so it belongs to one hidden value of one record,
     even if it is moved while editing, and is invalid if the record was changed meanwhile.
     """
 

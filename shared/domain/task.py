@@ -230,7 +230,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerSpan:
-    """A step of a handler, such as an HTTP call: its start, counted from that of the attempt, and its duration."""
+    """A step of a handler, such as an HTTP call: its start, counted from the attempt's, and its duration."""
 
     name: str
     after: timedelta

@@ -1,4 +1,4 @@
-"""The states of a task: all that the client has to know of its life cycle, and quick to import."""
+"""The states of a task: the client's whole view of its life cycle, and quick to import."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class GunicornWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         server.drain(self.cfg.graceful_timeout - delay - 1)
 
     def stopping(self) -> None:
-        """Called at shutdown, before the current requests are finished."""
+        """Runs at shutdown, before the current requests are finished."""
 
     def is_parent_alive(self) -> bool:
         """Returns whether gunicorn's main process is alive; without it this process would never be stopped."""

@@ -203,7 +203,7 @@ def check_format(server: EmbeddedRedis, key_prefix: str) -> None:
     except IncompatibleSchema as error:
         raise SettingsError(f"{error}, or set DATA_DIR to another folder than {server.folder.path}") from error
     except StoreUnavailable:
-        pass  # for example a full disk: the services say so, and wait
+        pass  # for example a full disk: the services log it, and wait
 
 
 def _embedded(settings: Settings) -> EmbeddedRedis:

@@ -152,12 +152,12 @@ class EmbeddedRedis:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id, or None while it is not running."""
+        """Returns the server's process id, or None while it is not running."""
         return self._process.pid if self._process and self.running else None
 
     @property
     def running(self) -> bool:
-        """Whether the process is running; it may still be loading its data."""
+        """Returns whether the process is running; it may still be loading its data."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:

@@ -13,7 +13,7 @@ EXCLUDED = frozenset({"__pycache__", "node_modules", "site-packages"})
 SETTLED = 50
 """Milliseconds without a change after which the files of one save, or of one checkout of a branch, are complete."""
 _AGAIN = 0.1
-"""Seconds after which a worker that could not take the request is asked again."""
+"""Seconds after which a reload is requested again from a worker that could not take it."""
 
 
 class OwnFiles:

@@ -32,7 +32,7 @@ _WATCH = 1.0
 _IMMEDIATE_RESTARTS = 3
 _LONGEST_PAUSE = 30.0
 _SETTLED = 60.0
-"""Seconds of work after which the restarts of a service are forgotten."""
+"""Seconds of work after which the count of a service's restarts is reset."""
 _LONGEST_LINE = 64 * 1024
 _LINES_REMEMBERED = 20
 _COLOURS = ("36", "33", "35", "32", "34", "31")

@@ -1,4 +1,4 @@
-"""Sends log lines by OTLP, beside those on standard error. Imported only where LOG_EXPORT asks for it.
+"""Sends log lines by OTLP, beside those on standard error. Imported only where LOG_EXPORT enables it.
 
 An unavailable collector costs only lines: they wait in bounded memory, are sent by a separate thread, and are dropped.
 """

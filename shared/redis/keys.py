@@ -154,7 +154,7 @@ class Keys(KeySpace):
         return f"{self.prefix}rq:execution:{attempt}"
 
     def rq_scheduler_lock(self, rq_name: str) -> str:
-        """string, owner: RQ's scheduler. Who enqueues the due jobs of an RQ queue; we do without it."""
+        """string, owner: RQ's scheduler. The process that enqueues due jobs of an RQ queue; we do without it."""
         return f"{self.prefix}rq:scheduler-lock:{rq_name}"
 
     def rq_ready(self, queue: str) -> str:
@@ -472,7 +472,7 @@ class Keys(KeySpace):
     """zset, owner: reap; as long as its worker is on record. How many tasks each lost, now back in their queues."""
 
     def worker(self, name: str) -> str:
-        """string (JSON), owner: the worker; until its orderly end, else a week. Its current work."""
+        """string (JSON), owner: the worker; until its clean shutdown, else a week. Its current work."""
         return f"{self.prefix}firmq:worker:{name}"
 
     DEPLOYS = Key("firmq:deploys")

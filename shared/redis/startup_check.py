@@ -93,13 +93,13 @@ def _refuse_one_sided_tls(url: str) -> None:
 
 
 def _may_want_a_certificate(url: str, said: str) -> bool:
-    """Returns whether the server may want a client certificate: it then closes the connection after the handshake."""
+    """Returns whether the server may need a client certificate: it then closes the connection after the handshake."""
     hung_up = any(word in said.lower() for word in ("closed", "eof occurred", "reset"))
     return hung_up and url.startswith("rediss") and "ssl_certfile=" not in url
 
 
 def _speaks(host: str, port: int, *, tls: bool) -> bool:
-    """Returns whether a server answers with this scheme, even if it wants a password or a certificate.
+    """Returns whether a server answers with this scheme, even if it requires a password or a certificate.
 
     Uses a raw socket: the driver takes data that TLS itself sends after the handshake for a broken connection.
     """

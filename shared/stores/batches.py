@@ -176,7 +176,7 @@ class Batches:
         return found, after
 
     def cancel(self, batch_id: str, reason: str) -> None:
-        """Cancels its waiting tasks and asks the running ones to stop; from here on none of them starts.
+        """Cancels its waiting tasks and requests the running ones to stop; from here on none of them starts.
 
         Raises BatchNotFound, and BatchBusy while an earlier cancel or retry is in progress.
         """

@@ -359,7 +359,7 @@ def lock_names() -> Sequence[str]:
 
 
 BAR = timedelta(seconds=10)
-"""How long a leader that was asked to step down is blocked from leading again."""
+"""How long a leader that stepped down is blocked from leading again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Payloads in a bucket of S3, or of a store that speaks its protocol (AWS_ENDPOINT_URL_S3)."""
+"""Payloads in a bucket of S3, or of a store with its protocol (AWS_ENDPOINT_URL_S3)."""
 
 from __future__ import annotations
 

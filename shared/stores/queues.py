@@ -179,7 +179,7 @@ class Queues:
         return [read_submitted(task.id, state) for task, state in zip(tasks, states, strict=True)]
 
     def cancel(self, task_id: str, reason: str) -> TaskState:
-        """Cancels a waiting task at once, asks the worker of a running one to stop it; returns its state now.
+        """Cancels a waiting task at once, or requests its worker to stop a running one; returns its state now.
 
         Raises TaskNotFound, and IllegalTransition when the task has ended otherwise.
         """

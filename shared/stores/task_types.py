@@ -196,7 +196,7 @@ class TaskTypes:
         self._read = {version: found for version, found in list(self._read.items()) if version in left}
 
     def names(self) -> list[str]:
-        """Every known name, sorted."""
+        """Returns every known name, sorted."""
         return sorted({name for each in self._sets.values() for name in each.versions})
 
     def find(self, name: str) -> Offer | None:

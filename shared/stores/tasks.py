@@ -233,7 +233,7 @@ class Records:
         with translated(), self.redis.pipeline(transaction=False) as pipeline:
             for each in tasks:
                 pipeline.hstrlen(key(each.id), "data")
-            # A Redis user with the rights of an earlier version may not ask; lists then have no previews.
+            # A Redis user with the rights of an earlier version may not read this; lists then have no previews.
             sizes = pipeline.execute(raise_on_error=False) if tasks else []
         part, held = list[TaskSummary](), 0
         for each, size in zip(tasks, sizes, strict=True):

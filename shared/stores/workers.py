@@ -96,7 +96,7 @@ class WorkerInfo:
     blocking_types: tuple[BlockingType, ...] = field(default=())
     """Types that run one at a time here until the worker restarts."""
     rq_queues: tuple[str, ...] | None = None
-    """The queues of RQ_QUEUES; None for a worker of an earlier version, which does not say."""
+    """The queues of RQ_QUEUES; None for a worker of an earlier version, which does not publish them."""
     last_heartbeat_at: datetime | None = None
     reason: str | None = None
     """Why it is silent or lost, or cannot run tasks of one kind."""

@@ -113,7 +113,7 @@ class Queue:
 
         Returns for each, in order, the accepted task or the Problem with which it was refused. When Redis becomes
         unavailable, the tasks from there on have that Problem, and the first 250 of them may have been stored. Raises
-        TypeError or ValueError for what is not a task or what JSON lacks; then nothing was stored.
+        TypeError or ValueError for an invalid task or a value that JSON lacks; then nothing was stored.
         """
         begun = time.perf_counter()
         groups = groups_of(self.submissions, tasks)

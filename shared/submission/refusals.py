@@ -248,7 +248,7 @@ def _unavailable(error: StoreUnavailable | PayloadUnavailable | NotPlaced) -> Ki
 
 
 def unfinished(refusal: Refusal, sent: bool) -> Refusal:
-    """Returns a refusal that also says whether a change without a reply of Redis may have taken effect."""
+    """Returns a refusal that also states whether a change without a reply of Redis may have taken effect."""
     maybe = "The request may have taken effect: check, or resend it with the same Idempotency-Key"
     effect = maybe if sent else "Nothing was changed"
     members = refusal.members if sent else {**refusal.members, UNCHANGED: True}

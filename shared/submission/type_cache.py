@@ -185,7 +185,7 @@ class TypeCache:
         return [each for each in self.types.names() if each not in INTERNAL_TYPES]
 
     def refuses_all(self, refusal: Refusal) -> bool:
-        """Returns whether a refusal is for want of any types, so that it applies to every task."""
+        """Returns whether a refusal is because there are no types, so that it applies to every task."""
         return refusal.kind is refusals.NO_TYPES and not self.names()
 
     def offers(self) -> Iterator[tuple[TaskType, Offer]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from firmq.shared.domain.queue_selection import QueueSelection
 
 LOOK, IDLE_LOOK = 1.0, 15.0
-"""Seconds after which a claim is sent together with the question which queues there are, of a busy and an idle worker.
+"""Seconds after which a claim also reads the register of queues, of a busy and of an idle worker.
 
 An idle worker discovers queues by notifications, by wake-ups for those that it knows, and by its patterns.
 """
@@ -41,14 +41,14 @@ class ClaimedQueues:
         self._was_idle = False
 
     def look_due(self, idle: bool = False) -> bool:
-        """Returns whether to ask which queues there are; a worker that has become idle asks once more at once."""
+        """Returns whether to read the register of queues; a worker that has become idle reads it once more at once."""
         pause = IDLE_LOOK if idle and self._was_idle else LOOK
         due = bool(self.selection.patterns) and self.monotonic() >= self._looked_at + pause
         self._was_idle = idle if due else self._was_idle
         return due
 
     def look_soon(self) -> None:
-        """Makes the next claim ask which queues there are."""
+        """Makes the next claim read the register of queues."""
         self._looked_at = float("-inf")
 
     def learn(self, reply: Sequence[Any]) -> None:

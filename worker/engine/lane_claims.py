@@ -1,4 +1,4 @@
-"""The claims of one lane of a worker: one is open at a time, and a lost answer is asked for again."""
+"""The claims of one lane of a worker: one is open at a time, and is repeated after a lost answer."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ class Due(Protocol):
     """Requests work that is due soon; a `threading.Event` is one."""
 
     def set(self) -> None:
-        """Asks for it."""
+        """Requests it."""
 
 
 class HeartbeatsDue:
-    """Asks for a heartbeat to each partition; an event for all of them would be cleared by the first."""
+    """Requests a heartbeat to each partition; an event for all of them would be cleared by the first."""
 
     def __init__(self) -> None:
         self.events: list[threading.Event] = []
@@ -56,7 +56,7 @@ class PartitionLink:
         self.next_try = 0.0
         self.next_extend = 0.0
         self.probed = False
-        """Whether a thread asks it for an answer: until then the loop does not call it."""
+        """Whether a thread waits for its answer: until then the loop does not call it."""
         self.oldest_us = 0
         """When the last task that was claimed there was enqueued; 0: none waited."""
 
@@ -70,7 +70,7 @@ class PartitionLink:
         return self.claims[lane.suffix]
 
     def probe(self, pause: float, on_answer: Callable[[], None]) -> None:
-        """Leaves it alone until it answers; asks it every `pause` seconds, in a thread that then calls `on_answer`."""
+        """Stops calls until it answers; a thread pings it every `pause` seconds, and then calls `on_answer`."""
         if not self.probed:
             self.probed = True
             thread = threading.Thread(target=self._probe, args=(pause, on_answer), name="probe", daemon=True)

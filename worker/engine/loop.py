@@ -2,8 +2,8 @@
 
 One thread does all of it, so a task is in one place at a time: `ready` of a lane (claimed, not assigned), an executor's
 `assigned`, or the `reports` and `releases` of the session that claimed it. Every pass reads the executors' events,
-lets `ExecutorMonitor` check limits and leases now and then, calls Redis when there is a reason to, and assigns what is
-ready.
+lets `ExecutorMonitor` check limits and leases now and then, calls Redis when there is a reason to, and assigns ready
+tasks.
 
 A worker has a link to each partition. An unreachable one delays the loop once, for one time-out; from then on a
 thread asks whether it answers again.
@@ -69,7 +69,7 @@ class Engine:
         heartbeat_due: Due,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`selector` is the one of the pool and the links; `heartbeat_due` asks for a heartbeat at once."""
+        """`selector` is the one of the pool and the links; `heartbeat_due` requests a heartbeat at once."""
         self.settings = settings
         self.links = links
         self.claim_order = PartitionOrder(links)
@@ -143,7 +143,7 @@ class Engine:
 
     @property
     def reaches_redis(self) -> bool:
-        """Returns whether a partition answers, as far as the worker knows."""
+        """Returns whether some partition answers, as of the worker's last calls."""
         return any(link.outage_since is None for link in self.links)
 
     def close(self) -> None:
@@ -342,7 +342,7 @@ class Engine:
     def _on_outage(self, link: PartitionLink, now: float, error: Exception) -> None:
         link.next_try = now + PAUSE
         self.metrics.errors["redis"] += 1
-        # A Redis that was killed may have forgotten claims: it is asked in the first contact.
+        # A Redis that was killed may have lost claims: the first contact checks this.
         link.next_extend = self.monotonic() + PAUSE
         if link.outage_since is None:
             link.outage_since = now
@@ -399,7 +399,7 @@ class Engine:
         self.metrics.ended(report.claimed.name, report.state, report.run_us / 1_000_000, report.error_type)
         self.failure_log.add(report)
         if report.outcome == Outcome.REFUSED and not report.version:
-            self.heartbeat_due.set()  # the published types differ from those of its executors
+            self.heartbeat_due.set()  # the published types differ from its executors'
 
     def _receive(self, claimed: ClaimedTask) -> None:
         self._numbers = self._numbers % 0xFFFFFFFF + 1

@@ -552,7 +552,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _lower(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether a resource limit is lower than before; the infinite one is -1."""
+    """Returns whether a resource limit is lower than before; the infinite one is -1."""
     return now[0] != -1 and (before[0] == -1 or now[0] < before[0])
 
 

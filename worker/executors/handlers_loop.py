@@ -14,7 +14,7 @@ CALLS = "task thread of a coroutine"
 CALLS_LEFT = "calls of asyncio.to_thread that still run"
 _MOST_LEFT = 32
 """Such calls above which the executor is replaced."""
-THREADS_LEFT = "calls that still run in all threads of a ThreadPoolExecutor, such as that of sync_to_async"
+THREADS_LEFT = "calls that still run in all threads of a ThreadPoolExecutor, such as sync_to_async's"
 
 
 class Begun:

@@ -110,7 +110,7 @@ def _list(name: str, items: list[Any]) -> Property:
 
 
 def _module(name: str, names: dict[str, Any]) -> Property:
-    """The functions of a module."""
+    """Returns the functions of a module."""
 
     def restore(before: dict[str, Any]) -> str:
         # Submodules stay: importing them once more would not set them again.

@@ -101,7 +101,7 @@ where, and the stack."""
 FREED = "freed"
 """In place of an outcome: the attempt was stopped because it blocked the event loop."""
 STUCK = "stuck"
-"""The attempt did not stop when asked, so only the end of this executor ends it."""
+"""The attempt ignored the request to stop, so only the end of this executor ends it."""
 
 CANCEL, ABANDON, STOP, PING = "cancel", "abandon", "stop", "ping"
 """Commands to a concurrent executor: cancel the attempt of a number; stop the one whose lease was lost; stop all,

@@ -121,7 +121,7 @@ def _quick() -> list[Property]:
     os.umask(umask)
     return [
         Property("an alarm", _alarm_is_set, _stop_alarms),
-        # Whether it is set cannot be asked for.
+        # Python cannot return whether it is set.
         Property("a time-out of faulthandler", faulthandler.cancel_dump_traceback_later),
         Property("signal handlers", _handlers(_OUR_SIGNALS), partial(_restore_signals, _OUR_SIGNALS)),
         _environment(),
@@ -195,7 +195,7 @@ def _restore_signals(numbers: list[int], original: list[Any]) -> str:
 
 
 def _environment() -> Property:
-    """The dictionary inside os.environ: comparing it takes half a microsecond, os.environ itself thirty."""
+    """Returns the dictionary inside os.environ: comparing it takes half a microsecond, os.environ itself thirty."""
     variables: dict[bytes, bytes] = vars(os.environ)["_data"]
     found = Property("environment variables", lambda: variables, _restore_environment)
     found.original = dict(variables)
@@ -259,7 +259,7 @@ def _restore_locale(original: str) -> None:
 
 
 def _current_loop() -> list[Property]:
-    """The thread's current event loop: closed, or unset as by asyncio.run."""
+    """Returns the thread's current event loop: closed, or unset as by asyncio.run."""
     local = getattr(asyncio.get_event_loop_policy(), "_local", None)
     if local is None:
         return []

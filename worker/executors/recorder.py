@@ -79,7 +79,7 @@ class Recorder:
         """How an RQ job has ended, for `report.lua`."""
         self.spans: HandlerSpans | None = None
         self.replay: Replay | None = None
-        """The steps of the task, once the handler has asked for one."""
+        """The steps of the task, once the handler has used one."""
         self._size = 0
         self._progress_at = 0.0
 

@@ -26,7 +26,7 @@ _MOST_TEXTS = 1000
 
 
 def is_error(value: object) -> TypeIs[BaseException]:
-    """Returns whether a value is an error; `isinstance` would ask for its `__class__`, which may fail."""
+    """Returns whether a value is an error; `isinstance` would read its `__class__`, which may fail."""
     return issubclass(type(value), BaseException)
 
 

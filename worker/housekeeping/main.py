@@ -228,7 +228,7 @@ def limits(settings: Settings) -> dict[TaskState, int]:
 
 
 def main() -> int:
-    """`firmq housekeeper`."""
+    """Runs `firmq housekeeper`."""
     settings = load_or_exit()
     logs.configure(
         "housekeeper",

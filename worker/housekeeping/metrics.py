@@ -176,7 +176,7 @@ def _first(entries: Any) -> datetime | None:
 
 
 def _twins(name: str, twin: str, text: str, value: float) -> Iterable[Metric]:
-    """A gauge under the documented name, which ends like a counter's, and under a conventional one."""
+    """Yields a gauge under the documented name, which ends like a counter's, and under a conventional one."""
     yield GaugeMetricFamily(name, text, value)
     yield GaugeMetricFamily(twin, text, value)
 

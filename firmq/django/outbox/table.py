@@ -21,7 +21,7 @@ from firmq.outbox.rows import Backlog, RefusedRow, Row, Rows, RowState, new_row
 def write(task: Any, *args: Any, **kwargs: Any) -> str:
     """Writes a row; returns the id of its task."""
     row = new_row(_new_task(task, *args, **kwargs)) if hasattr(task, "get_backend") else new_row(task, *args, **kwargs)
-    created_at = row.created_at if settings.USE_TZ else datetime.now()  # noqa: DTZ005  # as Django wants it there
+    created_at = row.created_at if settings.USE_TZ else datetime.now()  # noqa: DTZ005  # as Django requires it there
     OutboxRow.objects.create(**{**asdict(row), "created_at": created_at})
     return row.task_id
 

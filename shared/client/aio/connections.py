@@ -276,7 +276,7 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Returns whether the other side has neither closed it nor sent anything that was not asked for."""
+        """Returns whether the other side has neither closed it nor sent unrequested data."""
         reader = self.reader
         if reader.unread or reader.ended or reader.exception() or self.writer.is_closing():
             return False

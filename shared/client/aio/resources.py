@@ -118,7 +118,7 @@ class Batches(Resource):
         """Creates a batch with a task for each of up to 10,000 earlier ones, from a filter or a batch.
 
         `task` is one of `new_task`; in its data `{"$from": "result.url"}` becomes a value of the earlier task: `id`,
-        `data`, `result`, or a field of these. `filters` are those of bulk actions; with `batch_id` only `status`
+        `data`, `result`, or a field of these. `filters` are the same as for bulk actions; with `batch_id` only `status`
         applies. Raises Refused when a filter matches too many tasks, and NotFound for an unknown batch.
         """
         terms = {"name": name, "max_running": max_running, "stop_on_error": stop_on_error, "then": then}

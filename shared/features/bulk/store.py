@@ -78,7 +78,7 @@ STATES: Mapping[Verb, Sequence[TaskState]] = {
 
 
 def takes(verb: Verb, state: TaskState | None) -> bool:
-    """Returns whether an action can take tasks in this state; None stands for any."""
+    """Returns whether an action can take tasks in this state; None means any."""
     return state is None or state in STATES[verb] or (verb, state) == (Verb.CANCEL, TaskState.RUNNING)
 
 
@@ -233,7 +233,7 @@ class Plan:
         wanted = self.selection.wanted
         if wanted.state:
             return (wanted.state,)
-        # Running tasks that a bulk action asked to cancel come first: they may become cancelled meanwhile.
+        # Running tasks that a bulk action is to cancel come first: they may become cancelled meanwhile.
         asked = self.verb is Verb.RESTORE and wanted.bulk and not wanted.deleted
         return (TaskState.RUNNING, *STATES[self.verb]) if asked else STATES[self.verb]
 
@@ -371,7 +371,7 @@ class BulkActions:
         return Count(found * self._sizes(wanted).number // looked, exact=False)
 
     def undo(self, action: BulkAction, *, by: str) -> str:
-        """Begins to restore the tasks that an action cancelled or deleted, or asked to stop; returns the new one's id.
+        """Begins to restore the tasks that an action cancelled or deleted, or was to stop; returns the new one's id.
 
         Raises ValueError for an action of another kind.
         """

@@ -20,7 +20,7 @@ COUNTS = ("completed", "failed", "cancelled", "expired", "retried", "crashed")
 GRAINS = (60, 3600, 86400)
 """Lengths of the periods of the statistics, in seconds."""
 _LEFT_OUT = frozenset({"token", "begun", "status", "timeout", "result", "sent_back"})
-"""Fields that say nothing about an ended task, or that are stored beside the record."""
+"""Fields without meaning for an ended task, or that are stored beside the record."""
 
 Row = dict[str, Any]
 
@@ -140,7 +140,7 @@ def _object(value: bytes | None) -> Mapping[str, Any]:
 
 
 def _between(since: object, until: object) -> int | None:
-    """Returns the microseconds from one instant to another; None where one is unknown, which 0 stands for."""
+    """Returns the microseconds from one instant to another; None where one is unknown (0)."""
     if not since or not isinstance(since, int | float) or not isinstance(until, int | float):
         return None
     return max(0, int(until - since))

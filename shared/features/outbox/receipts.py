@@ -19,7 +19,7 @@ KEEP = timedelta(days=366)
 
 
 class Receipts:
-    """Stores tasks by ids that their senders chose, and remembers each until its row is settled."""
+    """Stores tasks by ids that their senders chose, and keeps a receipt of each until its row is settled."""
 
     def __init__(self, scripts: Scripts, keep_settled: timedelta, bounds: str = "0") -> None:
         """`keep_settled` is for a relay that was suspended while it sent: its rows were settled by another one.

@@ -146,7 +146,7 @@ class Adopter:
         return names
 
     def _is_done(self, adopted: int) -> bool:
-        """Whether the terms of this worker are fulfilled, and its jobs have ended."""
+        """Returns whether the terms of this worker are fulfilled, and its jobs have ended."""
         if self._open:
             waiting = self.scripts.redis.hmget(self.scripts.keys.RQ_ADOPTED, self._open)
             self._open = [each for each, job in zip(self._open, waiting, strict=True) if job is not None]

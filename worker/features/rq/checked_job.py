@@ -84,7 +84,7 @@ def checked_job(connection: Redis, allowed: Allowed, job_id: str, record: Mappin
 
 
 class LazyJob(CheckedJob):
-    """The current job for a function that mostly does not ask for it: the first use of an attribute reads it."""
+    """The current job for a function that rarely uses it: the first use of an attribute reads it."""
 
     def __init__(self, read: Callable[[], CheckedJob]) -> None:
         self.__dict__["_read"] = read

@@ -9,7 +9,7 @@ from firmq.shared.config.settings import exit_with
 
 
 def name_rq_keys(prefix: str) -> None:
-    """Makes RQ's code, also in executors, use the keys of this system; exits when it was told to use others."""
+    """Makes RQ's code, also in executors, use the keys of this system; exits when its environment names others."""
     wanted = f"{prefix}:rq" if prefix else "rq"
     if prefix and (installed := version("rq")).startswith("2."):
         exit_with(f"RQ {installed} has no RQ_KEY_PREFIX: jobs of RQ with KEY_PREFIX={prefix} need RQ 3.0")

@@ -76,7 +76,7 @@ class PlainRun:
         return self._end_by_rq(attempt, job, outcome, is_first=not shown)
 
     def _read(self) -> CheckedJob:
-        """Returns the job for a function that asks for it: as one that has started."""
+        """Returns the job for a function that requests it: as one that has started."""
         self.started.show()
         return read_job(self.connection, self.allowed, self.job_id, self.claimed.record)
 

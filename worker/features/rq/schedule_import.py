@@ -1,4 +1,4 @@
-"""`firmq rq-import`: makes schedules of rq-scheduler's entries; without `--yes` it only says which."""
+"""`firmq rq-import`: makes schedules of rq-scheduler's entries; without `--yes` it only lists them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main(yes: bool) -> int:
 
 
 def _schedule(job: str, record: Mapping[bytes, bytes], at: datetime, types: TypeCache, settings: Any) -> Schedule:
-    """Returns the schedule of an entry. Raises an error that says why it cannot be one."""
+    """Returns the schedule of an entry. Raises an error with the reason why it cannot be one."""
     values, data = Allowed((), pickles=True), inflated(record.get(b"data", b""))
     name, instance, args, kwargs = values.serializer_of(data).loads(data)
     meta: Any = values.serializer_of(record[b"meta"]).loads(record[b"meta"]) if record.get(b"meta") else {}

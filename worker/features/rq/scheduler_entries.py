@@ -94,7 +94,7 @@ class SchedulerEntries:
         return dict(zip(names, self.redis.hmget(self.scripts.keys.rq_job(job), names), strict=True))
 
     def _is_left(self, fields: Mapping[str, bytes | None]) -> bool:
-        """Whether an entry is of another queue, or waits for jobs that it depends on."""
+        """Returns whether an entry is of another queue, or waits for jobs that it depends on."""
         if fields["origin"] is None:
             return False
         return text(fields["origin"]) not in self.queues or self._depends(fields)

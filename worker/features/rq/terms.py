@@ -1,4 +1,4 @@
-"""How a worker that RQ's command line starts differs from others: what the options of `rq worker` say."""
+"""The settings of a worker that RQ's command line starts, from the options of `rq worker`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Reads the oldest ends that are not in the history yet, and says that there is a history, so that ends are registered.
+-- Reads the oldest ends that are not in the history yet, and marks the history as present, so that ends are registered.
 -- ARGV: now, how many at most, lock and token of the caller, how many ends may wait, for how many seconds ends are
 --   registered from now on, the error of the last run ("" for none).
 -- Returns per end {member of the index, its score, the record as alternating names and values ("" when it cannot be read),

@@ -7,7 +7,7 @@
 --   the ids of new tasks.
 -- Returns how many jobs became tasks, -1 when none may for now. Their records stay RQ's own and unchanged.
 local from, queue, task_type = ARGV[2], ARGV[3], ARGV[4]
--- A tenth of what may be adopted is free for each queue: the workers that adopted the jobs of others may be gone.
+-- A tenth of the bound is free for each queue: the workers that adopted the jobs of others may be gone.
 local room = math.min(#ARGV - 7, math.max(ARGV[6] - redis.call('HLEN', keys.RQ_ADOPTED),
   math.floor(ARGV[6] / 10) - redis.call('ZCARD', keys.pending(queue))))
 if redis.call('EXISTS', keys.RQ_SUSPENDED) == 1 then return 0 end

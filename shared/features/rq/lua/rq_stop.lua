@@ -7,7 +7,7 @@ local asked, adoptions = 0, redis.call('HGETALL', keys.RQ_ADOPTED)
 for at = 1, #adoptions, 2 do
   local task, job = adoptions[at], string.match(adoptions[at + 1], '^%S* (.*)$')
   local state, worker = record_values(task, 'state', 'worker_name')
-  -- A worker holds tasks ahead: only their jobs' status says which have begun. A command that comes late may name an
+  -- A worker holds tasks ahead: only their jobs' status shows which have begun. A command that comes late may name an
   -- execution that has ended: the job, which runs again, is not stopped for it.
   if (ARGV[3] == '' or ARGV[3] == job) and state == 'running' and worker == ARGV[2] and record_values(job, 'status') == 'started'
       and (ARGV[4] == '' or redis.call('ZSCORE', keys.rq_executions(job), ARGV[4])) then

@@ -62,7 +62,7 @@ local function listed_lanes()
 end
 
 -- Lists the lane of a task that gets an entry, and registers the queue of a new one. A worker that gets the first task by
--- direct dispatch learns of the lane by that; a claim would cross it.
+-- direct dispatch finds the lane by that; a claim would cross it.
 local function list_lane(lane, id, dispatched_to)
   local key = keys.rq_queue(lane)
   if redis.call('SISMEMBER', keys.RQ_QUEUES, key) == 1 then return end

@@ -9,7 +9,7 @@ local function parents_of(text)
   return parents
 end
 
--- Returns what the state of a parent ("gone" when it is removed) means for a child: wait, met, hold (until the parent
+-- Returns the effect of a parent's state ("gone" when it is removed) on a child: wait, met, hold (until the parent
 -- is retried) or cancel.
 local function judge(state, on, policy)
   if state ~= 'gone' and not ENDED[state] then return 'wait' end

@@ -1,5 +1,5 @@
 -- Included by every script: the check of the data format, the clock, and the helpers in the files inserted below.
--- The first argument of every script is the instant to work with in microseconds, or "" to ask this server. In
+-- The first argument of every script is the instant to work with in microseconds, or "" to use this server's. In
 -- production no client's clock decides anything; tests pass the instant instead of waiting.
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 

@@ -2,7 +2,7 @@
 
 local WAITING = {pending = true, scheduled = true, retrying = true, blocked = true}
 
--- Cancels a waiting task at once; asks the worker of a running one to stop it. Returns {state found, outcome}.
+-- Cancels a waiting task at once; requests the worker of a running one to stop it. Returns {state found, outcome}.
 local function cancel_one(id, reason)
   local t = record(id, 'state', 'origin', 'worker_name')
   if not t or not t.state then return {'', 'unknown'} end

@@ -9,7 +9,7 @@ if lock_ended(ARGV[5], ARGV[6]) then return LOCK_ENDED end
 write_even_when_full()
 local lists, pend = {keys.rq_queue(queue), keys.rq_queue(queue .. '+')}, keys.pending(queue)
 
--- Parked foreign jobs that RQ has removed, cancelled or run since are forgotten; a hundred are checked.
+-- Parked foreign jobs that RQ has removed, cancelled or run since are dropped; a hundred are checked.
 local foreign = keys.foreign(queue)
 local parked = redis.call('ZCARD', foreign)
 local from = parked > 100 and math.floor(now / 1000000) % parked or 0

@@ -23,7 +23,7 @@ if holds(v['until'], math.max(life, rest)) then
   if token ~= '' and string.sub(token, -#nonce) == nonce then
     return {'acquired', token, num(tonumber(v['until']) - now)}
   end
-  -- A holder that did not renew in time is dead once another one asks; until then a slow one can renew late.
+  -- A holder that did not renew in time is dead once another one tries; until then a slow one can renew late.
   local silent = silence > 0 and v.renew_by and not holds(v.renew_by, silence)
   if token ~= '' and not silent then return {'busy', v.owner or ''} end
   if holds(v.cooldown_until, rest) then return {'cooldown', ''} end

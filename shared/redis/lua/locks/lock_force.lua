@@ -17,7 +17,7 @@ redis.call('XADD', keys.AUDIT, 'MAXLEN', '~', 10000, '*', 'who', ARGV[4],
   'what', bar > 0 and 'stepped down' or 'unlocked', 'about', 'lock ' .. lock .. ' of ' .. owner .. ', token ' .. token,
   'detail', ARGV[5])
 redis.call('DEL', key)
--- For a holder that learns of it within the hour (`lock_ended`); dated back, so that it is in no list of recent losses.
+-- For a holder that notices it within the hour (`lock_ended`); dated back, so that it is in no list of recent losses.
 local hour = 3600 * 1000000
 redis.pcall('ZREMRANGEBYSCORE', keys.LOST_LOCKS, '-inf', num(now - 2 * hour))
 redis.pcall('ZADD', keys.LOST_LOCKS, num(now - hour), token)

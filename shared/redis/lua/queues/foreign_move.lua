@@ -1,7 +1,7 @@
 -- @include _prelude
 -- Moves parked foreign jobs to the end of the list of a queue that RQ's workers serve, in their order.
 -- ARGV: now, queue that they were found in, queue to put them into, how many at most.
--- Returns how many were moved, and how many were examined: those that RQ removed, cancelled or ran since are forgotten.
+-- Returns how many were moved, and how many were examined: jobs that RQ removed, cancelled or ran since are dropped.
 write_even_when_full()
 local foreign, to = keys.foreign(ARGV[2]), ARGV[3]
 local list, moved = keys.rq_queue(to), 0

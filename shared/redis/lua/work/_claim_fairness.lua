@@ -4,7 +4,7 @@ local take_by_turn, store_turn
 if limited then
   local low, high = range and place_of(range[1]) or '-inf', range and place_of(range[2]) or '+inf'
   -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
-  -- so without others only the turn of the list ('') is stored. Once forgotten, a turn costs the others one start.
+  -- so without others only the turn of the list ('') is stored. Once dropped, a turn costs the others one start.
   local TURN_KEPT = 600
   local turn_of, stored, contested = {}, {}, {}
   local function is_stored(tenant) return #due > 0 or tenant == '' end
@@ -45,7 +45,7 @@ if limited then
     end
   end
 
-  -- Returns the next task in the wait queues of a limit or of tenants (''); nil when they are empty. `others` says whether
+  -- Returns the next task in the wait queues of a limit or of tenants (''); nil when they are empty. `others` is whether
   -- other tenants wait there. One that had its turn in another wait queue since comes after these.
   local function first_waiting(lane, group)
     local wait_queues, passed = tenants_key(lane, group), 0

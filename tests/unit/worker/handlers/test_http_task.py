@@ -219,7 +219,7 @@ def test_the_query_of_a_url_is_in_no_error(receiver: Receiver) -> None:
     ],
 )
 def test_a_server_that_hangs_up_or_speaks_no_http_is_tried_again(words: bytes) -> None:
-    with saying(words) as port, pytest.raises(HttpCallFailed, match="did not answer") as failed:
+    with saying(words) as port, pytest.raises(HttpCallFailed, match="did not send a valid HTTP response") as failed:
         made({"url": f"http://127.0.0.1:{port}/"})
     assert "inner" not in str(failed.value)
 
