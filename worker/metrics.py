@@ -140,7 +140,7 @@ class WorkerMetrics(Collector):
         durations = HistogramMetricFamily("task_duration_seconds", "Run time of an attempt.", labels=["type"])
         for task_type, each in list(self.durations.items()):
             durations.add_metric([task_type], each.buckets(), each.total)
-        waits = HistogramMetricFamily("firmq_queue_wait_seconds", "From being enqueued to starting.")
+        waits = HistogramMetricFamily("firmq_queue_wait_seconds", "Time from enqueueing to start.")
         waits.add_metric([], self.waits.buckets(), self.waits.total)
         yield from (completions, failures, errors, durations, waits)
         yield CounterMetricFamily("task_retries", "Attempts that will be followed by another.", self.retries)

@@ -198,7 +198,7 @@ def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
         raise ForeignFormat(
             f"this server is partition {stored[:20]} of its system, and REDIS_PARTITIONS names it as partition "
             f"{number}: "
-            "give each address its former place; one that was removed leaves an empty place"
+            "give each address its former place; a removed one leaves an empty item"
         )
 
 

@@ -61,7 +61,7 @@ class QueueRegister(Collection[str]):
                 return set()  # the recovery job quarantines it
 
     def admits(self, client: str, name: str, most: int) -> bool:
-        """Returns whether the client of an API key may name a queue: it may have been the first for `most` of them."""
+        """Returns whether the client of an API key may name a queue: it may create at most `most` of them."""
         now = self.monotonic()
         if not client or name in self.names() or now < self._refused.get(client, 0.0):
             return not client or name in self.names()

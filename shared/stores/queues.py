@@ -35,7 +35,7 @@ TOO_MANY_QUEUES = (
     "(firmq queues), or raise MAX_QUEUES"
 )
 SHARE_OF_QUEUES = (
-    "queue {queue} does not exist, and {client} was the first to use half of MAX_QUEUES, which is the share of one API "
+    "queue {queue} does not exist, and {client} has created half of MAX_QUEUES, which is the maximum for one API "
     "key: use one of those that exist (firmq queues), or raise MAX_QUEUES"
 )
 

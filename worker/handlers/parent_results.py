@@ -56,7 +56,7 @@ class ParentTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedBatch:
-    """The batch that a task follows: its tasks by how they ended."""
+    """The batch that a task follows: its tasks by outcome."""
 
     id: str
     name: str

@@ -60,7 +60,7 @@ class LockMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         with self._lock:
             yield self._tries()
-            yield _summary("wait", "Time to get a lock, or to learn that it is taken.", self.waits, self.wait_seconds)
+            yield _summary("wait", "Time until a lock was taken, or found taken.", self.waits, self.wait_seconds)
             yield _summary("hold", "Time for which locks were held.", self.holds, self.hold_seconds)
             yield _counter("renewal_failures", "Renewals that Redis did not answer.", self.renewal_failures)
             yield _counter("lost", "Locks that ended or were taken away while they were held.", self.losses)
@@ -69,7 +69,7 @@ class LockMetrics(Collector):
 
     def _tries(self) -> Metric:
         family = CounterMetricFamily(
-            "firmq_lock_acquisitions", "Tries to take a lock, by how they ended.", labels=["lock", "result"]
+            "firmq_lock_acquisitions", "Tries to take a lock, by result.", labels=["lock", "result"]
         )
         for (name, result), count in self.results.items():
             family.add_metric([name, result], count)

@@ -193,12 +193,12 @@ def _of_queues(seen: Observation) -> Iterator[Metric]:
         ),
         (
             "firmq_queue_workers",
-            "Live workers that take tasks from it.",
+            "Live workers that take tasks from the queue.",
             lambda queue: sum(worker.takes(queue.name) for worker in seen.workers),
         ),
         (
             "firmq_foreign_jobs",
-            "Jobs that RQ programs put into its list: parked, not run.",
+            "Jobs of RQ programs in the queue's list: parked, not run.",
             lambda queue: queue.foreign,
         ),
         ("firmq_queue_paused", "Whether the queue is paused.", lambda queue: queue.paused is not None),

@@ -178,10 +178,10 @@ class Housekeeper(Collector):
                 family.add_metric([job], getattr(record, name))
             yield family
         age = GaugeMetricFamily(
-            "firmq_housekeeping_last_success_age_seconds", "Since a job last succeeded here.", labels=["name"]
+            "firmq_housekeeping_last_success_age_seconds", "Time since a job last succeeded here.", labels=["name"]
         )
         interval = GaugeMetricFamily(
-            "firmq_housekeeping_interval_seconds", "How often a job is to run.", labels=["name"]
+            "firmq_housekeeping_interval_seconds", "Time between runs of a job.", labels=["name"]
         )
         for each in self.jobs:
             age.add_metric([each.name], time.monotonic() - self.records[each.name].last_success)

@@ -90,7 +90,7 @@ class BulkActionView(View):
     skipped: int = Field(description="Tasks that could not be processed any more.")
     unfit: int = Field(description="With a patch: skipped tasks whose changed data is not valid.")
     outcomes: dict[str, int] = Field(
-        description="For retry: retried tasks by how they ended: completed, failed_same, failed_other, cancelled, "
+        description="For retry: retried tasks by outcome: completed, failed_same, failed_other, cancelled, "
         "expired, removed."
     )
     waiting: int = Field(description="For retry: retried tasks that have not ended.")

@@ -22,7 +22,7 @@ class QueueSettings(Group):
         "limits.queues",
         200,
         "Maximum number of queues, including those of QUEUES; a task for one more is refused with 409. One API key can "
-        "be the first to use half of them.",
+        "create at most half of them.",
         ge=1,
         le=1000,
     )

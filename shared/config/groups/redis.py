@@ -20,7 +20,7 @@ class RedisSettings(Group):
         (),
         "Addresses of several Redis servers, each as in REDIS_URL, instead of a single one. The place of an address is "
         "the number of its partition and never changes: a new one is added at the end, and one that was removed leaves "
-        "an empty place. The system of a single REDIS_URL grows by naming that address first.",
+        "an empty item. To extend a system with a single REDIS_URL, list that address first.",
     )
     redis_host: Host = at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = at("redis.port", 6379, "Port of Redis.")

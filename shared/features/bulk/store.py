@@ -112,7 +112,7 @@ class BulkAction:
     to: str = ""
     """The queue that tasks are moved to."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """Requeued tasks by how they ended: completed, failed_same, failed_other, cancelled, expired, removed."""
+    """Requeued tasks by outcome: completed, failed_same, failed_other, cancelled, expired, removed."""
     canary: int = 0
     """How many are retried first; the others follow when these have ended well. 0: all at once."""
     patch: Any = None

@@ -77,7 +77,7 @@ def test_one_client_does_not_take_all_queue_names(make_gateway: MakeGateway, mon
         headers=bearer(one_text),
     ).json
     assert answer["refused"] == 4
-    assert "one was the first to use half of MAX_QUEUES" in answer["items"][0]["problem"]["detail"]
+    assert "one has created half of MAX_QUEUES" in answer["items"][0]["problem"]["detail"]
     assert submit(one_text, "b0") == submit(one_text, "low") == submit(two_text, "mine") == 202
     assert submit(one_text, "mine") == 202
     # Queues that are gone count no longer.

@@ -62,7 +62,7 @@ def _gauges(scripts: Scripts) -> Iterator[Metric]:
     for name, text, value in (
         ("waiting", "Ended tasks that are not in the history yet.", state.waiting),
         ("lag_seconds", "Age of the oldest ended task that is not in the history yet.", state.lag.total_seconds()),
-        ("lost", "Ended tasks given up for the history, because more waited for it than may.", state.lost),
+        ("lost", "Ended tasks dropped from the history because too many waited for it.", state.lost),
     ):
         yield GaugeMetricFamily(f"firmq_history_{name}", text, value)
 
