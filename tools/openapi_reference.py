@@ -26,7 +26,7 @@ def endpoints() -> str:
     by_tag: dict[str, list[str]] = {}
     for title, operation in _operations():
         by_tag.setdefault(operation["tags"][0], []).append(_endpoint(title, operation, common))
-    said = f"Every endpoint that asks Redis may also answer with one of these problems: {_names(common)}."
+    said = f"Every endpoint that uses Redis may also answer with one of these problems: {_names(common)}."
     kinds = sorted((kind.status, f"`{kind.type}`", kind.meaning) for kind in KINDS.values())
     tagged = (f"## {tag}\n\n{joined(*found)}" for tag, found in by_tag.items())
     return joined(said, *tagged, "## Problems", table("status, type, meaning", kinds))

@@ -73,7 +73,7 @@ class BatchSubmission:
         idempotent=True,
     )
     def submit(self, body: schemas.BatchBody) -> Reply:
-        """Submits a whole batch of up to 10,000 tasks. Each is accepted or refused by itself."""
+        """Submits a whole batch of up to 10,000 tasks. Each is accepted or refused individually."""
 
         def carry_out(seed: str, begun: Begun | None) -> dict[str, Any]:
             check_dependencies(body.tasks)
@@ -106,7 +106,7 @@ class BatchSubmission:
 
         When resent with the same Idempotency-Key, it opens the same batch again, even if that was closed.
 
-        With `from` it has a task for each of many earlier ones, with data out of theirs and of their results, and is
+        With `from` it has a task for each of many earlier ones, with values from their data and results, and is
         closed when they are stored. That needs the scopes submit and read.
         """
         if body.earlier is not None:
@@ -143,7 +143,7 @@ class BatchSubmission:
         idempotent=True,
     )
     def add(self, batch_id: str, body: schemas.MoreTasksBody) -> Reply:
-        """Adds up to 10,000 tasks to a batch. Each is accepted or refused by itself."""
+        """Adds up to 10,000 tasks to a batch. Each is accepted or refused individually."""
 
         def carry_out(_: str, begun: Begun | None) -> dict[str, Any]:
             check_dependencies(body.tasks)

@@ -35,7 +35,7 @@ class LockView(View):
     thread_id: int | None = Field(description="Thread of the owner that acquired it.")
     fencing_token: str | None = Field(description="Required by a forced release; new for every holder.")
     fencing_number: int | None = Field(
-        description="Fencing token: increases with every acquisition. Of the last holder while the lock is free."
+        description="Fencing token: increases with every acquisition; while the lock is free, the last holder's."
     )
     acquired_at: datetime | None
 

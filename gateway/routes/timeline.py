@@ -39,7 +39,7 @@ class TimelineView(View):
 
     since: datetime
     until: datetime
-    complete: bool = Field(description="False if events are missing; `incomplete` says which.")
+    complete: bool = Field(description="False if events are missing; `incomplete` names them.")
     incomplete: list[str] = Field(description="Missing parts, as sentences.")
     events: list[TimelineEventView] = Field(description=f"The latest {MOST} events.")
 

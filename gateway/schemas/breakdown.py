@@ -42,7 +42,7 @@ class ValuesView(View):
 
     field: str | None = Field(description="Path of the field in the data; null for the tags.")
     distinct: int = Field(description="Number of different values.")
-    often: int = Field(description="How many of these more than three tasks have.")
+    often: int = Field(description="Number of these that more than three tasks have.")
     missing: int = Field(description="Tasks without a value.")
     values: list[ValueView] = Field(description="The most frequent values, at most 100.")
 

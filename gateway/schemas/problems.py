@@ -22,7 +22,7 @@ class Problem(BaseModel):
     type: str = Field(description="Stable identifier; GET of this path explains it.")
     title: str
     status: int
-    detail: str = Field(description="What is wrong and what to change.")
+    detail: str = Field(description="The mistake and the required change.")
     instance: str
     request_id: str | None
     unchanged: bool | None = Field(

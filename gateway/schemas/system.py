@@ -68,7 +68,7 @@ class BlockingTypeView(View):
     """A task type that blocked the event loop of a concurrent executor."""
 
     type: str
-    where: str = Field(description="Where: file, line and function.")
+    where: str = Field(description="File, line and function.")
 
 
 class WorkerView(View):
@@ -139,7 +139,7 @@ class TypeView(View):
     paused_reason: str | None
     paused_by: str | None = Field(description="Client or user that paused it, if known.")
     paused_at: datetime | None
-    paused_until: datetime | None = Field(description="When the pause ends by itself.")
+    paused_until: datetime | None = Field(description="When the pause ends automatically.")
     live: bool = Field(description="Whether a live worker offers the type; its tasks wait while none does.")
     versions: int = Field(description="Number of versions that workers offer; more than one during an update.")
     last_seen_at: datetime = Field(description="Last heartbeat of a worker that offers the type.")
@@ -168,7 +168,7 @@ class QueueView(View):
     paused_reason: str | None
     paused_by: str | None = Field(description="Client or user that paused it, if known.")
     paused_at: datetime | None
-    paused_until: datetime | None = Field(description="When the pause ends by itself.")
+    paused_until: datetime | None = Field(description="When the pause ends automatically.")
 
 
 class QueueList(View):
@@ -206,7 +206,7 @@ class HealthCheck(View):
     check: str
     level: Literal["ok", "warning", "error"]
     seen: str
-    advice: str = Field(description="What to do, unless the level is ok.")
+    advice: str = Field(description="The remedy, unless the level is ok.")
 
 
 class HealthDetail(View):

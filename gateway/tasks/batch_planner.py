@@ -128,7 +128,7 @@ def check_dependencies(values: Sequence[Any]) -> None:
 def plan(
     planner: BatchPlanner, identity: Identity, values: Sequence[Any], trace_parent: str | None, start: int = 0
 ) -> Plan:
-    """Validates all tasks of a request, the first with index `start`; each is accepted or refused by itself.
+    """Validates all tasks of a request, the first with index `start`; each is accepted or refused individually.
 
     A value may be the refusal of its task. Raises Refusal when no task types are registered yet.
     """

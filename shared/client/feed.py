@@ -250,7 +250,7 @@ class _Pages:
                 raise problem(unknown["status"], unknown)
 
     def _halved(self, start: int, tasks: list[_Task], refusal: Problem) -> list[Outcome]:
-        """Sends the halves of a page that was refused as a whole; a single task is refused by itself."""
+        """Sends the halves of a page that was refused as a whole; a single task is refused individually."""
         if len(tasks) == 1:
             return [{"index": start, "problem": refusal.document}]
         half = len(tasks) // 2

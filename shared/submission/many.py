@@ -1,4 +1,4 @@
-"""Submits many tasks, some hundred in each round trip; each is accepted or refused by itself."""
+"""Submits many tasks, some hundred in each round trip; each is accepted or refused individually."""
 
 from __future__ import annotations
 

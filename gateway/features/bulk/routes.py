@@ -130,7 +130,7 @@ class BulkRoutes:
         problems=(refusals.NOT_FOUND, refusals.CONFLICT, errors.SCOPE),
     )
     def resume(self, action_id: str) -> Reply:
-        """Resumes a paused bulk action, with the scope that starting it needs."""
+        """Resumes a paused bulk action, with the scope required to start it."""
         _demand_rights(self._get(action_id).verb)
         return self._change(action_id, "running")
 

@@ -69,8 +69,8 @@ class BulkPreview(View):
     exact: bool = Field(description="Whether the count is exact; it is estimated when very many tasks are examined.")
     sample: list[TaskView] = Field(description="Some of the tasks.")
     changes: list[ChangeView] = Field(description="With a patch: the changes of some of them, the impossible first.")
-    checked: int = Field(description="With a patch: for how many the changed data was checked.")
-    unfit: int = Field(description="How many of these are not valid: the action would be refused.")
+    checked: int = Field(description="With a patch: number of tasks whose changed data was checked.")
+    unfit: int = Field(description="Number of invalid ones among these: the action would be refused.")
 
 
 class BulkActionView(View):
@@ -83,7 +83,7 @@ class BulkActionView(View):
     status: str = Field(description="running, paused, aborted or finished.")
     rate: int = Field(description="Tasks per second.")
     canary: int | None = Field(description="How many tasks are retried first.")
-    stopped_because: str | None = Field(description="Why it stopped by itself; its status is then `aborted`.")
+    stopped_because: str | None = Field(description="Why it stopped automatically; its status is then `aborted`.")
     total: int = Field(description="Number of tasks at the beginning.")
     exact: bool = Field(description="Whether `total` is exact or an estimate.")
     done: int = Field(description="Tasks processed.")

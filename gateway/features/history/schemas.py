@@ -38,8 +38,8 @@ class TotalsView(View):
     expired: int
     retried: int
     crashed: int
-    failure_rate: float = Field(description="Failed of all that completed or failed, from 0 to 1.")
-    wait: DurationsView = Field(description="From being enqueued to the start of the last attempt.")
+    failure_rate: float = Field(description="Share of failed tasks among completed and failed ones, 0 to 1.")
+    wait: DurationsView = Field(description="Time from enqueueing to the start of the last attempt.")
     run: DurationsView = Field(description="Run time of the last attempt.")
 
 

@@ -29,7 +29,7 @@ class OutboxBody(Body):
         description="Tasks as POST /tasks takes them, each with a `task_id` (a ULID) and optionally a `traceparent`."
     )
     settled: Annotated[list[RowId], Field(max_length=MOST_ROWS)] = Field(
-        [], description="Ids of tasks whose rows will not be sent again: they are remembered for IDEMPOTENCY_TTL only."
+        [], description="Ids of tasks whose rows will not be sent again: receipts are kept for IDEMPOTENCY_TTL only."
     )
 
 

@@ -120,7 +120,7 @@ class BulkAction:
     unfit: int = 0
     """Tasks among the `passed` that remain dead letters, because they cannot have the changed data."""
     why: str = ""
-    """Why it stopped by itself."""
+    """Why it stopped automatically."""
 
     @property
     def open(self) -> bool:
