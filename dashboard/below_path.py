@@ -1,4 +1,4 @@
-"""Serves the dashboard below a path of a host name, where a proxy cuts that path and names it in X-Forwarded-Prefix."""
+"""Serves the dashboard below a path, which a proxy removes from requests and sends as X-Forwarded-Prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data of tasks and schedules that a person edited as JSON: parsed, hidden values restored, held against the schema."""
+"""Parses edited JSON data of tasks and schedules, restores hidden values, and validates it against the schema."""
 
 from __future__ import annotations
 

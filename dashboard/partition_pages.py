@@ -1,4 +1,4 @@
-"""Partitions: the state of each on one page, and the choice of the one that the other pages show."""
+"""Partitions: the state of each on one page, and the choice of the partition for the other pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's state in Redis: what it is, what it holds, which task types and limits it has."""
+"""A worker's state in Redis: its identity, its tasks, its task types and limits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why things are as they are: status of a task, alerts, timeline, graph of dependencies."""
+"""Explanations: status of a task, alerts, timeline, graph of dependencies."""

@@ -1,6 +1,6 @@
-"""Says in a sentence that all executors are busy, with what, and when the next one is free. Pure.
+"""Describes in a sentence that all executors are busy, their task types, and when the next one is free. Pure.
 
-Executors that run one task at a time are meant; those for handlers that wait have room for many.
+Counts only executors that run one task at a time; those for handlers that wait have room for many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The timeline of an incident: what happened, and what people did, on one axis."""
+"""The timeline of an incident: events and changes by users on one axis."""
 
 from __future__ import annotations
 

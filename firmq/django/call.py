@@ -1,4 +1,4 @@
-"""A task of Django as it is stored: the function's path is its type, and its data are the arguments of the call."""
+"""The stored form of a Django task: the function's path is its type, and its data are the arguments of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For FastAPI: a lifespan that opens a client, and the dependency `Queue`, which is this client.
+"""FastAPI support: a lifespan that opens a client, and the dependency `Queue`, which is this client.
 
 from fastapi import FastAPI
 from firmq.fastapi import Queue, lifespan

@@ -1,4 +1,4 @@
-"""Has the worker of `firmq_worker` use the databases of the tests, which Django made in the test's process.
+"""Makes the worker of `firmq_worker` use the test databases, which Django created in the test's process.
 
 A worker imports this module before all handlers, with the addresses of the databases in its environment.
 """

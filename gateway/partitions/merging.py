@@ -1,4 +1,4 @@
-"""Puts the documents of several partitions together: pages by their order, counts by their sums."""
+"""Merges the documents of several partitions: pages by their order, counts by their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the tasks of a batch from earlier ones: a template is filled in with the data and the result of each."""
+"""Creates the tasks of a batch from earlier ones: fills a template with the data and the result of each."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Alerts: what is wrong, and what to do about it. The dashboard shows them, the housekeeper sends them."""
+"""Alerts: problems with their remedies. The dashboard shows them, the housekeeper sends them."""

@@ -1,4 +1,4 @@
-"""The timeline of an incident: what happened to the system, and what people did, on one axis.
+"""The timeline of an incident: events of the system and changes by users on one axis.
 
 Every source is read up to a bound. Where one was cut, or lacks the beginning of the range, `incomplete` has a
 sentence about it.

@@ -1,4 +1,4 @@
-"""The stored state of alerts, and the messages about them that are still to be sent."""
+"""The stored state of alerts, and their unsent messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that run on the machines of the system itself: those that start its parts, handlers, and the doctor.
+"""Commands that run on the machines of the system itself: its parts, handlers, and the doctor.
 
 A part runs in the process of the command, and is imported by its command only.
 """

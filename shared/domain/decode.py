@@ -1,4 +1,4 @@
-"""Decoding of stored values, which may be corrupt: what reading them raises, and checks of their types."""
+"""Decoding of stored values, which may be corrupt: the errors of reading them, and checks of their types."""
 
 from __future__ import annotations
 

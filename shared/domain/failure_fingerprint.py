@@ -1,4 +1,4 @@
-"""Failure fingerprints: what identifies a cause of failure.
+"""Failure fingerprints: the identity of a cause of failure.
 
 Two dead letters have the same fingerprint when their type, error class, place in the code and message agree, after
 numbers and ids are taken out of the message. Independent of Redis: the executor adds `place` and `pattern` to the error

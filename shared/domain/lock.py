@@ -1,4 +1,4 @@
-"""A lock: what is locked and for how long, what a try to take it led to, and the proof that it is held."""
+"""A lock: its object and duration, the result of a try to take it, and the proof that it is held."""
 
 from __future__ import annotations
 

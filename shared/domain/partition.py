@@ -1,4 +1,4 @@
-"""Partitions: the Redis servers of one system, and to which of them a task belongs.
+"""Partitions: the Redis servers of one system, and the partition of a task.
 
 Every partition holds a complete store. The number of a partition is its place in REDIS_PARTITIONS, and the ids that are
 made in it end with its mark: none for the first one, so that a system which grows from one server keeps all of its ids.

@@ -1,4 +1,4 @@
-"""Steps of a task: what a handler has finished, and does not repeat when its task runs again."""
+"""Steps of a task: calls that a handler has finished, and does not repeat when its task runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task's life cycle: its states, the legal transitions, and how a task and its attempts look when read.
+"""A task's life cycle: its states, the legal transitions, and the records of a task and its attempts.
 
 Independent of Redis. Every transition is carried out by one script in `shared/redis/lua`; those scripts are tested
 against the table here.

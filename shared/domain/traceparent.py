@@ -1,4 +1,4 @@
-"""The trace that a task belongs to, as W3C `traceparent` in its meta; and the names of well-known spans.
+"""The trace of a task, as W3C `traceparent` in its meta; and the names of well-known spans.
 
 OpenTelemetry is not needed here, so tracing costs nothing where it is off.
 

@@ -1,4 +1,4 @@
-"""`python -m firmq.shared.http.healthcheck PORT...`: checks without curl whether the part of a container is ready.
+"""`python -m firmq.shared.http.healthcheck PORT...`: checks, without curl, whether a container's part is ready.
 
 Requests the given ports that have a listener, and all of those must be ready, so one list of ports fits an image that
 has every part. It runs every few seconds in every container, so it imports next to nothing.

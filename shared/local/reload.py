@@ -1,4 +1,4 @@
-"""Has the worker load its handlers anew when a Python file changes."""
+"""Makes the worker reload its handlers when a Python file changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that detect a wrong server at the other end.
+"""Connections that detect a wrong server.
 
 Every connection of every component is one of these. A new one checks the data's format before it is used. One whose
 server takes no more writes (it was demoted to a replica, or cut off from its replicas) is dropped, so that the next

@@ -1,4 +1,4 @@
-"""Puts each Lua script together from the files that it names, and from the map of keys.
+"""Builds each Lua script from the files that it names, and from the map of keys.
 
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
 scripts into functions of their arguments, so that they are part of the same atomic step. A line `-- @insert A` is

@@ -1,4 +1,4 @@
-"""The error of a connection whose server cannot be used, or not any longer."""
+"""The error of a connection whose server cannot be used (any longer)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the relatives of a task: those that it depends on and those that depend on it, a few steps far."""
+"""Reads the relatives of a task, a few steps far: its parents and the tasks that depend on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deploys: when each APP_VERSION was first seen serving, and how attempts of each type end under it.
+"""Deploys: when each APP_VERSION was first seen, and the outcomes of attempts of each type under it.
 
 Heartbeats record versions (`announce.lua`), reports count attempts by hour (`report.lua`).
 """

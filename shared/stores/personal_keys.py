@@ -1,4 +1,4 @@
-"""Personal API keys: a user of the dashboard creates keys of their own for the gateway.
+"""Personal API keys: users of the dashboard create their own keys for the gateway.
 
 A key is `fqp_ID_SECRET`, which gateways without this feature do not know. Redis holds a hash of its 256 random bits,
 its owner, its scopes and its end. Write access to Redis can therefore create such a key, unlike one of `API_KEYS`:

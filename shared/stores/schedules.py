@@ -1,4 +1,4 @@
-"""The stored schedules: written by name, changed at run time, and turned into tasks, each due time once."""
+"""The stored schedules, by name: changed at run time, and turned into tasks, each due time once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submission of tasks: what a gateway and a program that submits directly have in common.
+"""Submission of tasks, shared by the gateway and programs that submit directly.
 
 from firmq import Queue
 

@@ -1,4 +1,4 @@
-"""Direct submission without its waiting: what `Queue` and `AsyncQueue` have in common.
+"""The common part of `Queue` and `AsyncQueue`: direct submission without its waiting.
 
 A submission is validated and stored as a gateway does it, by the same code and in the same atomic step. The id of a
 task is made before it is sent, so sending it again after a lost answer stores nothing twice.

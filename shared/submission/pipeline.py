@@ -1,4 +1,4 @@
-"""Runs the script calls of coroutines: those that wait at the same time share a round trip.
+"""Runs the script calls of coroutines: simultaneous calls share a round trip.
 
 A thread of its own does the sending, on the connections that all parts use: with TLS, sentinels and their time-outs.
 """

@@ -1,4 +1,4 @@
-"""Formats validation errors: what is expected and what to change."""
+"""Formats validation errors: the expected value and the required change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queues that a worker takes from at a time: some always, the others while they have tasks."""
+"""The queues that claims name: some always, the others while they have tasks."""
 
 from __future__ import annotations
 

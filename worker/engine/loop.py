@@ -1,4 +1,4 @@
-"""The worker's loop: claim tasks, assign them to executors, report how they ended.
+"""The worker's loop: claim tasks, assign them to executors, report their outcomes.
 
 One thread does all of it, so a task is in one place at a time: `ready` of a lane (claimed, not assigned), an executor's
 `assigned`, or the `reports` and `releases` of the session that claimed it. Every pass reads the executors' events,

@@ -1,4 +1,4 @@
-"""Finds an attempt that keeps the event loop of its executor from the others."""
+"""Finds an attempt that blocks the event loop of its executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans on their way from an executor to its worker. Imported only where tracing is on.
+"""Passes spans from an executor to its worker. Imported only where tracing is on.
 
 The worker sends them to the collector, not the executor: a span that has ended survives the crash of its executor,
 executors need no memory and no connections for it, and a handler that forks forks no exporter.

@@ -1,4 +1,4 @@
-"""Makes threads belong to the task whose handler started them, as coroutines do by themselves."""
+"""Makes threads belong to the task whose handler started them, as coroutines do."""
 
 from __future__ import annotations
 

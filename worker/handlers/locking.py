@@ -1,4 +1,4 @@
-"""Locks for handlers: for work that must not run twice at once on any workers.
+"""Locks for handlers: for work that must not run twice at once, over all workers.
 
 They are housekeeping's (`shared/stores/locks.py`): renewed while held, fenced, and freed when their holder dies.
 Outside of a worker (a test that calls a handler, local mode) every lock is free.

@@ -1,4 +1,4 @@
-"""Parents' results: how the tasks that a task waited for ended."""
+"""Parents' results: the outcomes of the tasks that a task waited for."""
 
 from __future__ import annotations
 

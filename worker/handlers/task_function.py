@@ -1,4 +1,4 @@
-"""What `@task` makes of a function: it is called as before, and `submit` submits a task instead of calling it."""
+"""The result of `@task`: a function that is called as before; `submit` submits a task instead of calling it."""
 
 from __future__ import annotations
 

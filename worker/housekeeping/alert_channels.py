@@ -1,4 +1,4 @@
-"""Where alerts are sent: a webhook that Slack and others understand, and email."""
+"""Channels of alerts: a webhook that Slack and others understand, and email."""
 
 from __future__ import annotations
 

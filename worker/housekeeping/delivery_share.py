@@ -1,4 +1,4 @@
-"""Keeps webhook deliveries and HTTP tasks from taking every slot: slow servers would delay all other tasks that wait.
+"""Keeps webhook deliveries and HTTP tasks from taking every slot: slow servers would delay all other waiting tasks.
 
 Sets a limit on their types: for deliveries half of the slots of all workers, for HTTP tasks three quarters of those in
 threads, so that deliveries need not wait for them. A limit exists only while tasks of its type are on record; one that

@@ -1,4 +1,4 @@
-"""The page of statistics, and those that the pages of types show."""
+"""The page of statistics, and the statistics on the pages of types."""
 
 from __future__ import annotations
 

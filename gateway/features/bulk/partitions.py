@@ -1,4 +1,4 @@
-"""Bulk actions: each is in one partition, which its filter names, or in which its tasks are."""
+"""Bulk actions: each is in one partition, which its filter names or which has its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks, and tasks of the type `http`: whom they may call."""
+"""Permitted destinations of webhooks and of tasks of the type `http`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from firmq.shared.domain.egress_policy import EgressPolicy
 
 
 class HttpCallSettings(Group):
-    """Webhooks, and tasks of the type `http`: whom they may call."""
+    """Permitted destinations of webhooks and of tasks of the type `http`."""
 
     webhook_secrets: Secrets = at(
         "webhooks.secrets",

@@ -1,4 +1,4 @@
-"""Where Redis is, and how the parts use it."""
+"""The address of Redis, and its use by the parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from firmq.shared.config.values import Host, KeyPrefix, Partitions, Port, Readab
 
 
 class RedisSettings(Group):
-    """Where Redis is, and how the parts use it."""
+    """The address of Redis, and its use by the parts."""
 
     redis_url: RedisUrl = at(
         "redis.url",

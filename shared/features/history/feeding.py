@@ -1,4 +1,4 @@
-"""Writes ended tasks to the history: each end once, and in the statistics exactly when its row was new.
+"""Writes ended tasks to the history: each end once, and counts it in the statistics only if its row is new.
 
 Rows and statistics change in one transaction, and transactions follow one another: so whatever is killed in between,
 an end that is sent again adds nothing. This is why the database needs no position of the feed, which a Redis that was

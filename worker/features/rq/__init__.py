@@ -1,1 +1,1 @@
-"""Jobs of RQ programs, run on this engine: `adopter.py` makes tasks of them, `handler.py` runs them in executors."""
+"""Jobs of RQ programs, run on this engine: `adopter.py` turns them into tasks, `handler.py` runs them in executors."""

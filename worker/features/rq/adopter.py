@@ -1,4 +1,4 @@
-"""Makes tasks of the jobs that RQ programs enqueue into the queues of RQ_QUEUES."""
+"""Turns the jobs that RQ programs enqueue into the queues of RQ_QUEUES into tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices jobs that arrive in RQ's queues, without taking them."""
+"""Detects jobs that arrive in RQ's queues, without taking them."""
 
 from __future__ import annotations
 

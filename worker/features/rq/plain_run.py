@@ -1,4 +1,4 @@
-"""Runs a job that ends, mostly, with a status and a result: these are written by the report of its task.
+"""Runs a job that usually ends with a status and a result: the report of its task writes them.
 
 So such a job takes no round trip of its own, and a worker that lost its lease writes nothing. RQ's own code does the
 rest: it shows a job as started that runs for longer than a moment, and ends one that failed or is to run again.

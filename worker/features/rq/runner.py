@@ -1,4 +1,4 @@
-"""Runs an RQ job as RQ's own worker does in one process, and keeps the error that it ended with.
+"""Runs an RQ job as RQ's own worker does in one process, and keeps its error.
 
 RQ's code writes what the enqueuing program sees: status, results, registries, retries, repetitions and dependents; and
 it calls the callbacks. What RQ keeps about workers is left out, because the worker is not one of RQ's.

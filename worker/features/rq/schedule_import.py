@@ -1,4 +1,4 @@
-"""`firmq rq-import`: makes schedules of rq-scheduler's entries; without `--yes` it only lists them."""
+"""`firmq rq-import`: turns rq-scheduler's entries into schedules; without `--yes` it only lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""schedules: due cron and interval entries become tasks, each due time once."""
+"""schedules: creates a task for each due time of a cron expression or interval, once."""
 
 from __future__ import annotations
 

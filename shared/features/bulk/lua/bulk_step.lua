@@ -1,5 +1,5 @@
 -- @include _prelude _paging _filter _bulk _webhooks _relations _undo
--- Does the next part of a bulk action, and records its progress in the same step: a process that dies before or after
+-- Runs the next part of a bulk action, and records its progress in the same step: a process that dies before or after
 -- it leaves nothing half done, and another one continues from there.
 -- ARGV: now, the action's id, how many tasks at most, how many to examine, lock and token of the caller, the span that
 --   retries ("" for none), "1" to name the tasks without acting, how long deleted tasks

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Removes ends that are in the history from those that wait. ARGV: now, lock and token of the caller, then members and
+-- Removes ends that are in the history from the waiting ones. ARGV: now, lock and token of the caller, then members and
 -- their scores. A task that was requeued and ended again meanwhile has another score: that end stays.
 -- Returns how many were removed.
 if lock_ended(ARGV[2], ARGV[3]) then return LOCK_ENDED end

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Ends the registration of ends for a history, and gives up those that wait. ARGV: now, how many at most.
+-- Ends the registration of ends for a history, and drops the waiting ones. ARGV: now, how many at most.
 -- Returns how many were given up.
 write_even_when_full()
 redis.call('DEL', keys.HISTORY)

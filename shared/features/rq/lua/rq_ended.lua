@@ -1,5 +1,5 @@
 -- @include _prelude
--- Forgets the completed ones of the tasks that were made of RQ jobs.
+-- Removes completed tasks of RQ jobs from the adopted ones.
 -- ARGV: now, how many of the others to return at most.
 -- Returns tasks that ended otherwise, which `rq_fail` has to write to their jobs: each id, state, error (JSON or "").
 write_even_when_full()

@@ -1,5 +1,5 @@
 -- @include _prelude _job_task
--- Writes the end of a task that was made of an RQ job to the job, unless RQ's own code did that in the executor: the
+-- Writes the end of an RQ job's task to the job, unless RQ's own code did that in the executor: the
 -- executor died, the job was refused, or the task was cancelled.
 -- ARGV: now, task, its state, the error for RQ's results, the id of a new task ("" for none), its type, its data as RQ's
 --   call with `@` in place of the data. The new task calls `on_failure` or `on_stopped` of the job and enqueues those that depend on it.

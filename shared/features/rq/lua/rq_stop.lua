@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations
--- Stops RQ jobs that a worker runs, as RQ's commands do: cancels their tasks. `rq_fail` writes to the jobs how they ended.
+-- Stops running RQ jobs of a worker, as RQ's commands do: cancels their tasks. `rq_fail` writes the outcome to the jobs.
 -- ARGV: now, worker, job ("" for any), execution ("" for any), the status that the jobs get.
 -- Returns how many are being stopped.
 write_even_when_full()

@@ -1,5 +1,5 @@
 -- @include _prelude
--- Returns jobs to the front of an RQ queue which a killed RQ worker had taken and not begun. No RQ worker may serve it then.
+-- Returns jobs that a killed RQ worker had taken and not begun to the front of their queue. No RQ worker may serve it.
 -- ARGV: now, RQ's queue.
 -- Returns how many.
 local list, returned = keys.rq_queue(ARGV[2]), 0

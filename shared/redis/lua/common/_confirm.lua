@@ -1,4 +1,4 @@
--- Wraps a script whose caller has to know that its effect is in the append-only file, where it survives kill -9.
+-- Wraps a script whose effect must be in the append-only file, where it survives kill -9, before its caller continues.
 -- Returns the script's reply when no fsync is under way: Redis then writes its file before it sends the reply.
 -- Else {"POSTPONED", when this server was started or has saved a snapshot, the script's reply}.
 local reply = step(ARGV)

@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations
--- Moves the due tasks of one queue to where workers take them.
+-- Moves the due tasks of one queue to its lists of queue entries.
 -- ARGV: now, queue, how many at most, lock and token of the caller (see `lock_ended`).
 -- Returns {moved, lateness in microseconds of the latest of them, when the next one is due ("" for never)}.
 local queue, limit = ARGV[2], tonumber(ARGV[3])

@@ -1,5 +1,5 @@
 -- @include _prelude _webhooks _relations
--- Removes ended tasks of one final state, the oldest first: those that ended too long ago, and those over the limit.
+-- Removes ended tasks of one final state, the oldest first: past their retention, or over the limit.
 -- ARGV: now, state, age in microseconds ("" for any age), how many of them to keep ("" for any number), how many to
 --   remove at most, lock and token of the caller.
 -- Returns how many were removed, and how many were examined. Some are postponed: the result of a completed task is kept

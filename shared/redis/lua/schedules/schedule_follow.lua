@@ -1,5 +1,5 @@
 -- @include _prelude _schedules
--- Notes how the last runs of schedules ended, and how many failed in a row. ARGV: now, lock and token of the caller, how
+-- Records outcomes of the last runs of schedules, and failures in a row. ARGV: now, lock and token of the caller, how
 -- many schedules at most. Returns how many were looked at.
 -- A dead letter may be retried, so its run is looked at for as long as its task exists.
 local AGAIN, LATER = 5000000, 60000000

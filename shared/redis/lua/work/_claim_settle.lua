@@ -1,4 +1,4 @@
--- Part of `claim.lua`: when the limits that it met have to be looked at again.
+-- Part of `claim.lua`: when to check the limits that it met again.
 
 local again_in, tasks_wait = -1, false
 if limited then

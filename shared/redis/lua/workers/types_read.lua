@@ -1,5 +1,5 @@
 -- @include _prelude _types
--- Shows which sets of task types there are; changes nothing. ARGV: now.
+-- Shows the sets of task types; changes nothing. ARGV: now.
 -- Returns {now, then per set {its digest, the last heartbeat of a worker with it, when it was first published, the host
 --   of that worker, 1 while such a worker lives}}.
 local live, answer = {}, {NOW}
