@@ -1,6 +1,6 @@
 """Fields of a form made from the JSON Schema of a task type, and the data read back from them. Pure.
 
-The name of a field says how it is read (`GROUP/KIND/PROPERTY`), so data can be read without the schema, which may have
+A field's name encodes how it is read (`GROUP/KIND/PROPERTY`), so data can be read without the schema, which may have
 changed since the form was shown. A value that the simple field for it cannot hold exactly is shown as JSON.
 """
 
@@ -233,7 +233,7 @@ def _field(empty: Field, schema: Mapping[str, Any], value: Any, hidden: bool) ->
 
 
 def _with(made: Field, value: Any) -> Field:
-    """Returns the field with a value: as JSON if the field as it is would not give back the same."""
+    """Returns the field with a value: as JSON if the simple field would not return the same."""
     if isinstance(value, str) and value.startswith(HIDDEN):
         return replace(made, widget="secret", choices=(), text=value)
     is_text = isinstance(value, str) and made.kind.rstrip("?") in ("text", "string")

@@ -25,7 +25,7 @@ RECENT = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Observation):
-    """The state of the system at one moment: what the alerts are about, and what pages show besides."""
+    """The state of the system at one moment: the input of the alerts, and more for the pages."""
 
     recent: Sequence[TaskSummary]
     types: Mapping[str, str]

@@ -34,7 +34,7 @@ def overview() -> str:
 
 @blueprint.get("/partitions/<said>")
 def choose(said: str) -> Response:
-    """The dashboard has noted the choice: the app that serves this is the chosen one."""
+    """Redirects; the dashboard has recorded the choice, so the app that serves this is the chosen one."""
     if read_choice(said, partitions().numbers) is None:
         abort(404, "There is no such partition.")
     to = safe_target(request.args.get("to", "/"))

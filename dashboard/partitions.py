@@ -41,7 +41,7 @@ _CHOICE = re.compile(r"/partitions/([^/]+)")
 PATIENCE, PROBE_PATIENCE = 3.0, 1.0
 """Seconds for the answer of a partition, and of all partitions to a probe, which waits for three."""
 THREADS = 4
-"""Questions to a partition at a time, so that one that does not answer keeps no thread from the others."""
+"""Concurrent requests to a partition, so that an unreachable one keeps no thread from the others."""
 Environ = dict[str, Any]
 
 
@@ -93,7 +93,7 @@ class Partitions:
     ) -> tuple[dict[int, T], dict[int, StoreUnavailable]]:
         """Returns the result of `read` for each partition, called concurrently, and the errors of the others.
 
-        One that was too slow is not asked again until its answer is there.
+        One that was too slow is not queried again until it has answered.
         """
         asked, until = dict[int, Future[T]](), time.monotonic() + patience
         found, away = dict[int, T](), dict[int, StoreUnavailable]()

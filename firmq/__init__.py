@@ -234,7 +234,7 @@ _HOMES = {
     "LocalClient": "firmq.worker.local",
     "TaskClient": "firmq.shared.client.interface",
 }
-"""Where names are from that are not the client's."""
+"""The modules of the names outside of the client."""
 
 if not TYPE_CHECKING:
 

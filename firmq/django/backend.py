@@ -36,7 +36,7 @@ R = TypeVar("R")
 PRIORITIES = {50: "critical", 1: "high", 0: None, -100: "low"}
 """Our priorities by the lowest priority of Django that maps to each; None is the default one."""
 on_task: Callable[[Task[..., Any]], object] | None = None
-"""What is called with each task that is defined, in a worker."""
+"""Called with each task that is defined, in a worker."""
 _OPTIONS = {"URL", "API_KEY", "PRIORITIES", "TASK_OPTIONS", "DASHBOARD_URL"}
 
 

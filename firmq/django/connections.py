@@ -46,7 +46,7 @@ def close_connections() -> None:
     """Closes all connections of this thread."""
     for connection in connections.all(initialized_only=True):
         connection.close()
-        if connection.in_atomic_block:  # of a generator that was left, for example: Django would not connect anew
+        if connection.in_atomic_block:  # of a generator that was left, for example: Django would not reconnect
             del connections[connection.alias]
 
 

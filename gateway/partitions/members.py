@@ -135,7 +135,7 @@ class Member:
 
 
 class Members:
-    """The partitions of a system, and the thread that looks after them."""
+    """The partitions of a system, and the thread that monitors them."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.all: Mapping[int, Member] = {each.number: each for each in members}

@@ -82,7 +82,7 @@ def together(parts: Parts, *, without: Sequence[str] = ()) -> Document:
 
 
 def by(*names: str, without: Sequence[str] = ()) -> Merge:
-    """Returns a merge of lists whose items are the same thing where these fields are equal."""
+    """Returns a merge of lists whose items are the same object where these fields are equal."""
 
     def merge(parts: Parts) -> Document:
         same: dict[tuple[Any, ...], dict[int, Document]] = {}
@@ -96,7 +96,7 @@ def by(*names: str, without: Sequence[str] = ()) -> Merge:
 
 
 def numbered(parts: Parts) -> Document:
-    """Returns all items of lists of things that each partition has for itself, each with its partition."""
+    """Returns all items of lists of objects that each partition has for itself, each with its partition."""
     items = [{**item, "partition": number} for number, found in parts.items() for item in found["items"]]
     return {**first(parts), "items": items}
 
@@ -113,7 +113,7 @@ def waiting(parts: Parts) -> Document:
 
 
 def timeline(parts: Parts) -> Document:
-    """Returns the events of all partitions, the earliest first; one that each has noted is shown once."""
+    """Returns the events of all partitions, the earliest first; one that each recorded is shown once."""
     events = {(each["at"][:19], each["kind"], each["title"]): each for one in parts.values() for each in one["events"]}
     return {
         **first(parts),

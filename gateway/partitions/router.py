@@ -198,7 +198,7 @@ def merged(merge: merging.Merge) -> Handler:
 
 
 def one_document(merge: merging.Merge) -> Handler:
-    """Returns the same for a thing that not every partition knows: those that do not know it are left out."""
+    """Returns the same for an object that not every partition has; the others are left out."""
 
     def handle(router: Router, call: Call) -> Answer:
         answers = router.ask(call, router.body(call))

@@ -51,7 +51,7 @@ class BatchTermsBody(Body):
 
 
 class BatchBody(BatchTermsBody):
-    """Many tasks at once. Each is checked by itself, so an invalid task does not affect the others."""
+    """Many tasks at once. Each is checked alone, so an invalid task does not affect the others."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -79,7 +79,7 @@ class EarlierTasks(SelectionFilter):
 
     @property
     def source(self) -> Source:
-        """Returns which tasks are meant. Raises Refusal for fields of the data that the caller may not see."""
+        """Returns the selection. Raises Refusal for fields of the data that the caller may not see."""
         return Source(self.wanted, self.batch_id)
 
 
@@ -110,7 +110,7 @@ class NewBatchBody(BatchTermsBody):
 
 
 class MoreTasksBody(Body):
-    """Further tasks of a batch. Each is checked by itself, so an invalid task does not affect the others."""
+    """Further tasks of a batch. Each is checked alone, so an invalid task does not affect the others."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"tasks": [{"type": "process", "data": "three"}]}]})
 

@@ -22,7 +22,7 @@ StatusWord = Annotated[
 
 
 class TaskFilter(BaseModel):
-    """Which tasks: those that match all fields."""
+    """Selects tasks that match all fields."""
 
     id: str | None = Field(None, pattern="^[A-Za-z0-9_-]{1,128}$", description="The beginning or the end of the id.")
     status: TaskState | None = None
@@ -83,7 +83,7 @@ class TaskFilter(BaseModel):
 
 
 class SelectionFilter(Body, TaskFilter):
-    """Which tasks: those that match all fields. `since` and `until` bound the time of entering the status."""
+    """Selects tasks that match all fields. `since` and `until` bound the time of entering the status."""
 
     status: StatusWord | None = Field(None, description="Null: every status to which the action applies.")  # type: ignore[assignment]
     type: str | None = Field(None, min_length=1, max_length=100)

@@ -1,7 +1,7 @@
 """The conditions for alerts, the dashboard, the doctor and health checks, and the alerts that they raise.
 
 Each condition has the name of its section in docs/operate/runbook.md. A Prometheus alert of that name reports the same
-trouble at the same level; the thresholds are equal where both measure the same value.
+problem at the same level; the thresholds are equal where both measure the same value.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Level(StrEnum):
 
 
 class Condition(NamedTuple):
-    """A trouble: the path of its page in the dashboard, its threshold, and the doctor's check that reports it.
+    """A problem: the path of its page in the dashboard, its threshold, and the doctor's check that reports it.
 
-    `chosen` means that a person wanted it so; it is shown, but not sent.
+    `chosen` means that a person caused it; it is shown, but not sent.
     """
 
     name: str

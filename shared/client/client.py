@@ -50,7 +50,7 @@ _KEY = re.compile(r"[!-~]*")
 
 
 class Client:
-    """A client of the gateway at `url` (else FIRMQ_URL, else http://localhost:8000). Thread-safe.
+    """A client of the gateway at `url` (else FIRMQ_URL, else http://localhost:8000). Belongs to one event loop.
 
     `api_key` (else FIRMQ_API_KEY) is sent with every request; needed if the gateway requires a key.
 

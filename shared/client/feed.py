@@ -1,5 +1,5 @@
 # Generated from shared/client/aio/feed.py by `python -m tools.unasync`: change that file.
-"""Sends a batch in pages, in constant memory: while some are on their way, the next tasks are produced.
+"""Sends a batch in pages, in constant memory: while some are in flight, the next tasks are produced.
 
 The caller produces the tasks, because a database cursor may not be used in another thread; two senders send pages. A
 page is resent after a lost response: it states the index of its first task, so nothing is stored twice.

@@ -32,7 +32,7 @@ def random_key() -> str:
 class OwnKey:
     """The Idempotency-Key of a request for which the caller gave none.
 
-    It is made anew as long as each response states that nothing was changed: with several partitions, the next one may
+    It is regenerated while each response states that nothing was changed: with several partitions, the next one may
     belong to a partition that answers. After any other failure the task may be stored under it, and it stays.
     """
 

@@ -86,7 +86,7 @@ def read_address(url: str) -> Address:
 
 
 def _check_special_characters(parts: SplitResult) -> None:
-    """Raises ValueError where one of a password, or a mistake, would end the address and be ignored from there on."""
+    """Raises ValueError where a special character in a password, or a mistake, would cut off the address."""
     if parts.fragment or any(not _OPTION.match(each) for each in parts.query.split("&") if each):
         raise ValueError(f"has a # or an unknown option after a ?; {QUOTE}")
     if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):

@@ -167,7 +167,7 @@ class Settings(
 
     @property
     def is_partitioned(self) -> bool:
-        """Returns whether there are partitions, be it one so far."""
+        """Returns whether there are partitions, even only one."""
         return next(iter(self.partitions.values())) is not self
 
     @property

@@ -3,4 +3,4 @@
 import signal
 
 RELOAD = signal.SIGUSR2
-"""Makes a worker load its handlers anew. SIGHUP would be the custom, but it is sent when a terminal closes, too."""
+"""Makes a worker reload its handlers. SIGHUP would be the custom, but it is sent when a terminal closes, too."""

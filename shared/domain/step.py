@@ -39,7 +39,7 @@ class Step:
     """A stored step. `value` is its result, or the `type` and `message` of its error; `size` is in bytes.
 
     A sleep and a wait end when the task continues at the latest. The value of a wait is why its last signal was not
-    accepted; `schema` is that of a signal with a type. `by` sent a signal.
+    accepted; `schema` is of a signal with a type. `by` sent a signal.
 
     `attempt` is the one that ran it or has received a signal, and `tries` how often that called its function.
     """
@@ -71,7 +71,7 @@ def encode_step(
 ) -> bytes:
     """Returns the record of a step; `value` is JSON. The scripts read the kind, so it is the first member.
 
-    A step has a `place`, the number of those before it, if those behind it can begin only after it has ended.
+    A step has a `place`, the number of those before it, if those after it can begin only after it has ended.
     """
     head = f'{{"kind":"{kind}","attempt":{attempt},"started_at":{started_us},"ended_at":{ended_us},"tries":{tries}'
     at = b"" if place is None else b',"place":%d' % place

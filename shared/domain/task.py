@@ -37,7 +37,7 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     S.EXPIRED: frozenset(),
 }
 """Pending to scheduled is for a task that gets another time, to failed for a corrupt record; running to pending is for
-a lease given back or lost, running to scheduled for one whose handler sleeps, running to blocked for one that waits for
+a lease returned or lost, running to scheduled for one whose handler sleeps, running to blocked for one that waits for
 its children. A cancelled task can be restored.
 
 To blocked is for a task whose batch has no free slot (`max_running`) when it would become pending; blocked to
@@ -63,7 +63,7 @@ SUSPENDED = "TaskSuspended"
 
 
 class Outcome(StrEnum):
-    """How one attempt ended. `refused` is in logs and traces only: that attempt is not counted."""
+    """The outcome of an attempt. `refused` is in logs and traces only: that attempt is not counted."""
 
     COMPLETED = "completed"
     FAILED = "failed"

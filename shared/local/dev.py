@@ -1,6 +1,6 @@
 """`firmq dev`: starts Redis, gateway, worker, housekeeper and dashboard, with one log; Ctrl-C stops all of them.
 
-When a Python file changes, the worker loads its handlers anew.
+When a Python file changes, the worker reloads its handlers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from firmq.shared.redis.client import connect, translated
 _GRACE_OF_INGRESS = 15.0
 """Seconds for requests in flight to finish."""
 _MARGIN = 5.0
-"""Seconds above a worker's own limit, so that the worker itself ends slow tasks and gives them back."""
+"""Seconds above a worker's own limit, so that the worker itself ends slow tasks and returns them."""
 _MOST_SHOWN = 8
 """Task types that the banner names."""
 _EXAMPLE = "process"
@@ -310,7 +310,7 @@ def banner(parts: Sequence[Part], redis: str, handlers: Handlers, *, needs_key: 
         f"  REST API    {at['gateway']}    browse it at {at['gateway']}/docs",
         f"  Metrics     {at['gateway']}/metrics    {at['worker']}/metrics    {at['housekeeper']}/metrics",
         f"  Redis       {redis}",
-        f"  Handlers    {_listed(handlers)}{'; loaded anew when a .py file changes' if reloads else ''}",
+        f"  Handlers    {_listed(handlers)}{'; reloaded when a .py file changes' if reloads else ''}",
         "",
         *_first_commands(at["gateway"], handlers, needs_key),
         "",

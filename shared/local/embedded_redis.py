@@ -229,7 +229,7 @@ class EmbeddedRedis:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),
-                start_new_session=True,  # or Ctrl-C would stop it before the workers have given back their tasks
+                start_new_session=True,  # or Ctrl-C would stop it before the workers have returned their tasks
                 preexec_fn=dies_with_us(),
                 restore_signals=False,  # SIGXFSZ stays ignored: a limit on file sizes is then met as a full disk is
             )

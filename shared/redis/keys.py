@@ -438,7 +438,7 @@ class Keys(KeySpace):
     """
 
     QUEUE_CREATORS = Key("firmq:queue-creators")
-    """hash, owner: the gateway; permanent. Which client of an API key was first to name a queue, and when."""
+    """hash, owner: the gateway; permanent. The client of an API key that first named a queue, and when."""
 
     PAUSED = Key("firmq:paused")
     """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""

@@ -91,7 +91,7 @@ def _as_function(name: str, script: str) -> str:
 def lean(shared: str, own: str) -> str:
     """Returns `own` with the definitions of `shared` in front that it needs, and the statements of `shared`.
 
-    A script makes every function and table anew at each call, which is noticeable on an idle server: unused ones are
+    A script makes every function and table again at each call, which is noticeable on an idle server: unused ones are
     left out. In `shared`, definitions begin with `local` or `function` at the start of a line, and only `end` and `}`
     continue one there.
     """

@@ -38,7 +38,7 @@ class Presence:
             pipeline.execute()
 
     def withdraw(self, name: str) -> None:
-        """Removes a part that ends in order. Raises StoreUnavailable."""
+        """Removes a part that shuts down cleanly. Raises StoreUnavailable."""
         with translated():
             self.scripts.redis.zrem(self.key, name)
 

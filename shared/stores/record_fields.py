@@ -90,7 +90,7 @@ def broken(task_id: str, why: str) -> TaskSummary:
 def _summary(task_id: str, fields: Mapping[str, bytes]) -> TaskSummary:
     state = TaskState(fields["state"].decode())
     due = state in (TaskState.SCHEDULED, TaskState.RETRYING)
-    # A worker that refuses a task, or gives it back, leaves its name and the time; the attempt is not counted.
+    # A worker that refuses a task, or returns it, leaves its name and the time; the attempt is not counted.
     begun = state is not TaskState.PENDING and fields.get("attempt", b"0") != b"0"
     return TaskSummary(
         id=task_id,

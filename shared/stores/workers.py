@@ -165,7 +165,7 @@ class Workers:
         )
 
     def farewell(self, info: WorkerInfo) -> None:
-        """Removes a worker that ends in order, at once."""
+        """Removes a worker that shuts down cleanly, at once."""
         key = self.keys.rq_worker(info.name)
         with self.redis.pipeline(transaction=False) as pipeline:
             for register in (self.keys.WORKERS, self.keys.LOST_WORKERS, self.keys.REASSIGNED):

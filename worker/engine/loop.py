@@ -130,7 +130,7 @@ class Engine:
         self.wake()
 
     def reload(self) -> None:
-        """Loads the handlers anew; running tasks get a short grace. May be called from a signal handler."""
+        """Reloads the handlers; running tasks get a short grace. May be called from a signal handler."""
         self.pool.reload()
         self._next_tick = 0.0
         self.wake()
@@ -474,7 +474,7 @@ class Engine:
 
 
 def forward_signals(engine: Engine, grace: float) -> None:
-    """Makes SIGTERM and SIGINT drain, and RELOAD load the handlers anew.
+    """Makes SIGTERM and SIGINT drain, and RELOAD reload the handlers.
 
     A second SIGTERM or SIGINT stops at once, and every task is returned.
     """

@@ -94,7 +94,7 @@ class ExecutorPool:
         return any(member.ready and member.kind == kind for member in list(self.members))
 
     def reload(self) -> None:
-        """Replaces the executors, once one is ready that has loaded the handlers anew; may be called from a signal."""
+        """Replaces the executors, once one is ready that has reloaded the handlers; may be called from a signal."""
         self._reload_due = True
 
     def spawn_missing(self) -> None:

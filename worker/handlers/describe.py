@@ -1,6 +1,6 @@
 """`python -m firmq.worker.handlers.describe MODULE...`: prints as JSON which task types modules register.
 
-For `firmq dev`, which does not import them: an edited module can be imported anew in a new process only.
+For `firmq dev`, which does not import them: an edited module can be imported again in a new process only.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def executor_started(function: ExecutorHook) -> ExecutorHook:
 
 
 def executor_stopping(function: ExecutorHook) -> ExecutorHook:
-    """Registers a function that runs in an executor after its last task, if it ends in order; last registered first."""
+    """Registers a function that runs in an executor after its last task (clean shutdown); last registered first."""
     HOOKS.add("executor_stopping", function, "executor", last_first=True)
     return function
 

@@ -54,7 +54,7 @@ def _read_wanted(task_type: str | None) -> Wanted:
     name = asked["range"] or "24h"
     if name not in RANGES or not re.fullmatch(r"\d{0,12}", asked["until"]):
         abort(400, f"invalid range: use one of {', '.join(RANGES)}")
-    # Pages of the same range share an answer: the last step is read anew every few seconds.
+    # Pages of the same range share an answer: the last step is read again every few seconds.
     until = int(asked["until"] or time.time() // 5 * 5)
     return Wanted(
         range=name, until=until, type=task_type, queue=asked["queue"] or None, version=asked["version"] or None

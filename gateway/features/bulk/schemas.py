@@ -18,7 +18,7 @@ VerbWord = Annotated[str, AfterValidator(one_of(Verb)), WithJsonSchema({"enum": 
 
 
 class BulkFilter(SelectionFilter):
-    """Which tasks: those that match all fields. `since` and `until` bound the time of entering the status."""
+    """Selects tasks that match all fields. `since` and `until` bound the time of entering the status."""
 
 
 class BulkPreviewBody(Body):

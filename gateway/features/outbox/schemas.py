@@ -13,7 +13,7 @@ from firmq.shared.submission.values import Body
 
 
 class OutboxBody(Body):
-    """Rows of an outbox. Each is checked by itself, so an invalid row does not affect the others.
+    """Rows of an outbox. Each is checked alone, so an invalid row does not affect the others.
 
     A relay sends an empty list every ten seconds, so that `GET /health` can report that it is running."""
 

@@ -49,7 +49,7 @@ _KEY = re.compile(r"[!-~]*")
 
 
 class AsyncClient:
-    """A client of the gateway at `url` (else FIRMQ_URL, else http://localhost:8000). For one event loop at a time.
+    """A client of the gateway at `url` (else FIRMQ_URL, else http://localhost:8000). Belongs to one event loop.
 
     `api_key` (else FIRMQ_API_KEY) is sent with every request; needed if the gateway requires a key.
 

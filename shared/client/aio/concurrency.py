@@ -18,7 +18,7 @@ TURN = 0.005
 
 
 async def each_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    """Yields the items of any iterable; other tasks of the event loop go on meanwhile."""
+    """Yields the items of any iterable; other tasks of the event loop run meanwhile."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item

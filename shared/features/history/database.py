@@ -76,6 +76,6 @@ class Database:
 
 
 def _share_file(connection: Any, _: object) -> None:
-    """Lets readers go on while the housekeeper writes."""
+    """Lets readers continue while the housekeeper writes."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")

@@ -23,7 +23,7 @@ LATEST = 10**17
 
 
 class AllRecords(Records):
-    """Records whose single tasks, and lists of a final state, go on into the history."""
+    """Records whose single tasks, and lists of a final state, continue in the history."""
 
     def __init__(self, records: Records, history: History) -> None:
         super().__init__(records.scripts, records.queues, records.payloads)
@@ -101,5 +101,5 @@ def with_history(records: Records, settings: Settings) -> Records:
 
 
 def history_of(records: Records) -> History | None:
-    """Returns the history that records go on into; None where there is none."""
+    """Returns the history that continues records; None where there is none."""
     return records.history if isinstance(records, AllRecords) else None

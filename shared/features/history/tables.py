@@ -1,7 +1,7 @@
 """The tables of the history.
 
 Times are microseconds since 1970 by Redis' clock, as in Redis: both databases compare them alike, and cursors of lists
-go on from one store to the other. The start of a period in the statistics is in seconds.
+continue from one store to the other. The start of a period in the statistics is in seconds.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REGISTERED_FOR = timedelta(days=7)
 """How long ends are registered after the last run of a housekeeper that stores history."""
 MOST_WAITING = 1_000_000
-"""Ends that may wait for the history; over that the oldest are given up, and counted."""
+"""Ends that may wait for the history; over that the oldest are dropped, and counted."""
 BEHIND = timedelta(minutes=10)
 """Lag from which something is wrong with the history; after a burst it may be some minutes behind."""
 _GIVEN_UP_AT_ONCE = 1000
@@ -44,7 +44,7 @@ class EndedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """How the feeding of the history goes: ends that wait, and since when; ends given up; the last error."""
+    """How the feeding of the history goes: ends that wait, and since when; dropped ends; the last error."""
 
     waiting: int
     lag: timedelta
@@ -60,8 +60,8 @@ class Feed:
 
     @property
     def given_up(self) -> str:
-        """Returns how many ends were given up, to follow a sentence, or ""."""
-        return f"; {self.lost:,} were given up, because more than {MOST_WAITING:,} waited" if self.lost else ""
+        """Returns how many ends were dropped, to follow a sentence, or ""."""
+        return f"; {self.lost:,} were dropped, because more than {MOST_WAITING:,} waited" if self.lost else ""
 
 
 class Unarchived:

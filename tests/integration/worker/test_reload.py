@@ -1,4 +1,4 @@
-"""A worker loads its handlers anew at a signal: nothing is lost, and a mistake leaves the earlier ones in use."""
+"""A worker reloads its handlers at a signal: nothing is lost, and a mistake leaves the earlier ones in use."""
 
 from __future__ import annotations
 

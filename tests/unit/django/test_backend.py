@@ -25,7 +25,7 @@ def backend(**options: Any) -> FirmqBackend:
     ("options", "text"),
     [
         ({"Url": "http://shop"}, r"TASKS\['default'\]: unknown OPTIONS Url: use API_KEY, .*, URL"),
-        ({"TASK_OPTIONS": {"retries": 3}}, "unknown TASK_OPTIONS retries: use those of Client.submit"),
+        ({"TASK_OPTIONS": {"retries": 3}}, "unknown TASK_OPTIONS retries: use options of Client.submit"),
     ],
 )
 def test_unknown_options_are_refused(options: dict[str, Any], text: str) -> None:

@@ -4,7 +4,7 @@
 
 -- One table, as Lua has room for 200 local names in a script.
 local history = {
-  -- Registers ends (alternating times and ids) for the history. Over the bound, the oldest are given up, and counted.
+  -- Registers ends (alternating times and ids) for the history. Over the bound, the oldest are dropped, and counted.
   note = function(ends)
     local most = number_of(redis.call('HGET', keys.HISTORY, 'most'))
     if not most then return end

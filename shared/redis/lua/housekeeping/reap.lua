@@ -52,7 +52,7 @@ local function dead(id, queue, why)
   return 'failed'
 end
 
--- A worker that ended in order is on no list, so a count of the tasks that it lost would never be removed.
+-- A worker that shut down cleanly is on no list, so a count of the tasks that it lost would never be removed.
 local function on_record(worker)
   return redis.call('ZSCORE', keys.WORKERS, worker) or redis.call('ZSCORE', keys.LOST_WORKERS, worker)
 end

@@ -1,7 +1,7 @@
 -- @include _prelude _webhooks _relations _limits
 -- Returns claimed tasks that never began: they wait again, in front, and no attempt is spent.
 -- ARGV: now, then three per task in the order they were claimed: id, token, enqueued at (microseconds).
--- Returns how many were given back; one whose lease was lost is left alone.
+-- Returns how many were returned; one whose lease was lost is left alone.
 local given = 0
 write_even_when_full()
 

@@ -25,7 +25,7 @@ def shown(of: Handlers, gateway: int = 8000, **options: bool) -> str:
 
 def test_the_first_type_is_the_one_to_try() -> None:
     text = shown(handlers({"greet": GREET, "other": {}}))
-    assert "Handlers    greet, other (shop.tasks); loaded anew when a .py file changes" in text
+    assert "Handlers    greet, other (shop.tasks); reloaded when a .py file changes" in text
     assert """submit greet '{"name": "some text"}' --watch""" in text
     assert """-d '{"type": "greet", "data": {"name": "some text"}}'""" in text
     assert "--url" not in text
