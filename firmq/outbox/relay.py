@@ -1,8 +1,8 @@
 """The relay: sends committed rows in order, until each is a task or refused.
 
 A row goes through three steps, each safe to repeat: it is sent, marked as sent, and deleted. Firmq keeps a receipt
-of its id from the first step on, without which a relay that dies after sending would send a second task when it comes
-back. The receipt has to last as long as the row can be sent again, so it is settled between the second step and the
+of its id from the first step on, without which a relay that dies after sending would send a second task after its
+restart. The receipt has to last as long as the row can be sent again, so it is settled between the second step and the
 third: only then it may expire. `firmq.shared.features.outbox.receipts` has that side.
 """
 

@@ -120,7 +120,7 @@ def _known(variable: str, chosen: str) -> str:
     if chosen not in ("grpc", "http/protobuf"):
         raise SettingsError(f"{variable}: must be grpc or http/protobuf, got {chosen!r}")
     if chosen == "grpc" and not _has_grpc():
-        where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "asks for gRPC"
+        where = "is OTLP over gRPC" if variable == "JAEGER_PORT" else "requests gRPC"
         install = "pip install 'firmq[grpc]'"
         raise SettingsError(f"{variable} {where}, which is not installed: {install}, or use HTTP (port 4318)")
     return chosen

@@ -59,7 +59,7 @@ class MetricsServer:
                 else:
                     self._answer(404, "text/plain", b"Not found: use /metrics, /health/live or /health/ready.\n")
 
-            do_HEAD = do_GET  # noqa: N815  # as some load balancers ask
+            do_HEAD = do_GET  # noqa: N815  # some load balancers use it
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)

@@ -175,7 +175,7 @@ def _agree_on_format(connection: _Guarded, key: str) -> None:
 
 
 def _refuse_keys_of_another_name(connection: _Guarded, key: str) -> None:
-    """Refuses data of before format 6: what is in it would stay unseen, while RQ's queues would be shared."""
+    """Refuses data of before format 6: it would stay unseen, while RQ's queues would be shared."""
     try:
         found = connection.ask("EXISTS", key)
     except NoPermissionError:

@@ -47,7 +47,7 @@ _NO_HASH = bytes(32)
 
 
 class Scope(StrEnum):
-    """What a key permits."""
+    """The permissions of a key."""
 
     SUBMIT = "submit"
     READ = "read"

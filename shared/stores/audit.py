@@ -44,7 +44,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries: `who`, `what` and `about` match parts of these fields, in any case."""
+    """Selects entries: `who`, `what` and `about` match parts of these fields, in any case."""
 
     who: str | None = None
     what: str | None = None

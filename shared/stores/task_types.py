@@ -2,8 +2,8 @@
 
 The gateway never imports a handler. It knows a type by its name and by the JSON Schema of its data, which a worker
 derives from the handler's signature. During an update workers have different versions of a type, so a version is the
-digest of what was published for it, and a worker names its set of versions by one more digest: what Redis and the
-readers already have is sent to neither again (`_types.lua`).
+digest of what was published for it, and a worker names its set of versions by one more digest: nothing that Redis
+or the readers already have is sent again (`_types.lua`).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class CheckedType:
         if not usable:
             raise Refusal(
                 refusals.NO_TYPES,
-                f"the schema published for {self.offer.name!r} cannot be compiled: the log says why",
+                f"the schema published for {self.offer.name!r} cannot be compiled; the log has the error",
             )
         raise invalid_data(usable[0].validator, usable[0].type.schema, data)
 

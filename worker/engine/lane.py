@@ -82,7 +82,7 @@ class Lane(ABC):
         claims.awaiting_work = claims.parked
 
     def make_pause(self) -> None:
-        """Claims nothing for a moment: what it gets it has to return."""
+        """Claims nothing for a moment: it has to return what it gets."""
         self._paused_until = self.monotonic() + self.pause
 
     def was_freed(self) -> bool:

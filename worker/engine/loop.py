@@ -6,7 +6,7 @@ lets `ExecutorMonitor` check limits and leases now and then, calls Redis when th
 tasks.
 
 A worker has a link to each partition. An unreachable one delays the loop once, for one time-out; from then on a
-thread asks whether it answers again.
+thread pings it until it answers.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class ExecutorMonitor:
             self._on_blocked(executor, *fields)
         elif name == ipc.STUCK:
             executor.culprits.add(fields[0])
-            executor.kill("stuck" if fields[0] else "hung: its event loop is blocked, and nothing says by which task")
+            executor.kill("stuck" if fields[0] else "hung: its event loop is blocked by an unknown task")
             self.check_soon()
         elif name != ipc.PONG and (claimed := executor.assigned.get(fields[0])):
             self._on_event_of_task(executor, claimed, name, fields)

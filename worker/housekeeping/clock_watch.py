@@ -30,7 +30,7 @@ class ClockWatch:
                 "Redis' clock was set %s by %.0f s%s",
                 "back" if step < 0 else "forward",
                 abs(step),
-                ": what was scheduled before is late by as much" if step < 0 else "",
+                ": tasks scheduled before are late by as much" if step < 0 else "",
                 extra={"clock_step_seconds": round(step, 1)},
             )
         self._ahead = ahead

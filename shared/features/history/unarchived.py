@@ -1,6 +1,6 @@
 """Ends of tasks that are not yet in the history: registered in the step that ends a task, read in order.
 
-An end waits here until the job `history` has committed it to the database and says so; an end that is read twice is
+An end is here until the job `history` has committed it to the database and confirmed that; an end that is read twice is
 stored once, because its task and instant identify it there.
 """
 

@@ -194,7 +194,7 @@ def test_grpc_that_is_not_installed_is_one_line_with_what_to_do(monkeypatch: pyt
     monkeypatch.setattr(destinations, "find_spec", lambda name: None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     with pytest.raises(
-        SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL asks for gRPC.*pip install 'firmq\[grpc\]'.*$"
+        SettingsError, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL requests gRPC.*pip install 'firmq\[grpc\]'.*$"
     ):
         destination_of(load({"JAEGER_HOST": "jaeger"}))
 

@@ -49,7 +49,7 @@ def _schedule(job: str, record: Mapping[bytes, bytes], at: datetime, types: Type
     name, instance, args, kwargs = values.serializer_of(data).loads(data)
     meta: Any = values.serializer_of(record[b"meta"]).loads(record[b"meta"]) if record.get(b"meta") else {}
     cron, interval = meta.get("cron_string"), meta.get("interval")
-    # Its crontabs are in the zone of its own process, whatever use_local_timezone says: get_next_scheduled_time.
+    # Its crontabs are in the zone of its own process, even with use_local_timezone: get_next_scheduled_time.
     zone = os.environ.get("TZ") or ("" if meta.get("use_local_timezone") else "UTC")
     others = (b"success_callback_name", b"failure_callback_name", b"dependency_ids")
     found = {

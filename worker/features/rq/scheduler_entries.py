@@ -2,7 +2,7 @@
 
 An entry is an RQ job and its next time in a sorted set. rq-scheduler's own loop cannot be used here: it reads the
 function's name, so it unpickles the arguments and needs the program's modules, and it enqueues a job in two steps. Here
-only the job's `meta` is read, which says how the entry repeats, and `rq_entry.lua` does the rest in one step.
+only the job's `meta` is read, which has the repetition of the entry, and `rq_entry.lua` does the rest in one step.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20
 if not limited then NAMES[SCORE], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local tasks, unreadable, taken = {}, {}, {}
 
--- About how many commands this claim may still send. When they are used up, it returns the tasks so far and asks to be
+-- About how many commands this claim may still send. When they are used up, it returns the tasks so far and a request to be
 -- repeated: some 3 ms of Redis. These are the maximum costs of one task of a kind; `test_command_bounds.py` counts.
 local COST = {all = 2000, plain = 2, related = 10, throttled = 10, by_turn = 12, ended = 25, deferred = 30}
 local patience = COST.all
