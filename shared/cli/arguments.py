@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 ASKED = "_ARGCOMPLETE"
@@ -63,6 +64,19 @@ class Parser(argparse.ArgumentParser):
         found = known.get(word) or next((known[each] for each in known if each.startswith(word)), None)
         takes = found is not None and found.nargs != 0 and "=" not in word
         return [each for each in [next(words, None)] if each is not None] if takes else []
+
+
+def add_period(one: argparse.ArgumentParser, what: str) -> None:
+    """Adds the options for a period in which tasks did `what`."""
+    for name, when in (("since", "at this time or later"), ("until", "at this time or earlier")):
+        text = f"{what} {when}, such as 2030-01-31T12:00:00Z"
+        one.add_argument(f"--{name}", type=moment, metavar="TIME", help=text)
+
+
+def moment(text: str) -> datetime:
+    """Returns a time that a person gave, in the local time zone if it names none. Raises ValueError."""
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.astimezone()
 
 
 def add_format(one: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:

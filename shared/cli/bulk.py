@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from typing import Any
 
+from firmq.shared.cli.arguments import add_period
 from firmq.shared.cli.data import read_data
 from firmq.shared.cli.output import Output, dump
 from firmq.shared.cli.tasks import SEARCH
@@ -106,13 +106,7 @@ def add_filters(one: argparse.ArgumentParser) -> None:
         one.add_argument(f"--{name}")
     one.add_argument("--cause", help="key of a group of dead letters")
     one.add_argument("--search", metavar="WORDS", help=SEARCH)
-    for name, text in (("since", "entered their status at this time or later"), ("until", "entered it before")):
-        one.add_argument(f"--{name}", type=_moment, metavar="TIME", help=f"{text}, such as 2030-01-31T12:00:00Z")
-
-
-def _moment(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.astimezone()
+    add_period(one, "entered their status")
 
 
 def filters_of(wanted: argparse.Namespace) -> dict[str, Any]:

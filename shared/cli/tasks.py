@@ -14,6 +14,7 @@ from itertools import islice
 from typing import IO, Any
 
 from firmq.shared.cli import data
+from firmq.shared.cli.arguments import add_period
 from firmq.shared.cli.output import Output, dump
 from firmq.shared.cli.task_text import show_task
 from firmq.shared.client import Batch, Client, NotFound, Task, TaskState
@@ -65,6 +66,7 @@ def _add_list(commands: Any) -> None:
     lists.add_argument("--priority")
     lists.add_argument("--tag")
     lists.add_argument("--submitted-by", metavar="CLIENT")
+    add_period(lists, "submitted (with --status: entered it)")
     lists.add_argument("--min-score", type=float, metavar="N", help="lowest score")
     lists.add_argument("--max-score", type=float, metavar="N", help="highest score")
     lists.add_argument("--search", metavar="WORDS", help=SEARCH)
@@ -232,6 +234,8 @@ def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         priority=wanted.priority,
         tag=wanted.tag,
         submitted_by=wanted.submitted_by,
+        since=wanted.since,
+        until=wanted.until,
         min_score=wanted.min_score,
         max_score=wanted.max_score,
         deleted=wanted.deleted,

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_scores_are_given_filtered_and_changed(run: Command) -> None:
     run("dlq", "retry", "--all", "--score", "0", status=2)
     run("submit", "echo", "1", "--score", "-1", status=3)
     assert "must be a number from 0 to 9007199254740992" in run.err
+
+
+def test_tasks_of_a_period_are_listed(run: Command) -> None:
+    tasks = [run("submit", "echo", "1", "--tag", "period").strip() for _ in range(3)]
+    _, at, _ = [run.json("show", each)[0]["created_at"] for each in tasks]
+    here = datetime.fromisoformat(at).astimezone().replace(tzinfo=None).isoformat()
+
+    def listed(*period: str) -> list[str]:
+        return [each["task_id"] for each in reversed(run.json("list", "--tag", "period", *period))]
+
+    assert listed("--since", at) == tasks[1:]
+    assert listed("--until", at) == tasks[:2]
+    assert listed("--since", here, "--until", here) == [tasks[1]]
 
 
 def test_a_file_of_tasks_is_sent_as_a_batch(run: Command, tmp_path: Path) -> None:
