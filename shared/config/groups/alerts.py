@@ -39,6 +39,9 @@ class AlertSettings(Group):
         60,
         "How long a condition must hold before its alert is sent, and be absent before it is reported as resolved.",
     )
+    alert_repeat: Seconds = at(
+        "alerts.repeat", 0, "Time after which an alert whose condition still holds is sent again; 0: never."
+    )
     alert_waiting_time: Seconds = at(
         "alerts.waiting_time",
         300,

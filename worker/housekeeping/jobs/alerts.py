@@ -45,6 +45,7 @@ class Alerts:
         self.channels = channels
         self.partition = partition
         self.patience = timedelta(seconds=settings.alert_after)
+        self.repeat = timedelta(seconds=settings.alert_repeat)
         self.quiet_hours = QuietHours.read(settings.alert_quiet_hours)
         self.interval = timedelta(seconds=settings.housekeeper_alerts_interval)
 
@@ -64,7 +65,7 @@ class Alerts:
     def _judge(self, now: Observation) -> Outcome:
         quiet = self.quiet_hours is not None and self.quiet_hours.cover(now.at)
         found = [self._placed(each) for each in alerts(now)[:MOST]]
-        return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet)
+        return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet, self.repeat)
 
     def _placed(self, alert: Alert) -> Alert:
         if self.partition is None:
@@ -73,10 +74,11 @@ class Alerts:
         return replace(alert, title=f"Partition {self.partition}: {alert.title}", link=link)
 
     def _messages(self, outcome: Outcome, now_us: int) -> list[Message]:
-        """Returns one message for each channel about all that is new."""
-        if not outcome.fired and not outcome.resolved:
+        """Returns one message for each channel about all that is new or lasts."""
+        hold = [*outcome.fired, *outcome.repeated]
+        if not hold and not outcome.resolved:
             return []
-        return [Message.new(each.name, outcome.fired, outcome.resolved, now_us) for each in self.channels]
+        return [Message.new(each.name, hold, outcome.resolved, now_us) for each in self.channels]
 
     def _send(self, held: HeldLock, now_us: int) -> None:
         """Sends the messages of each channel in their order; after a failure the rest of it waits for another try."""

@@ -21,18 +21,20 @@ class Day:
     standings: dict[str, Standing] = field(default_factory=dict)
     minute: int = 0
     sent: list[str] = field(default_factory=list)
+    repeat: timedelta = timedelta()
 
     def passes(self, *found: Alert, minutes: int = 1, quiet: bool = False) -> list[str]:
         """Judges the same for some minutes; what was sent meanwhile."""
         before = len(self.sent)
         for _ in range(minutes):
-            outcome = judge(found, self.standings, self.minute * 60_000_000 + 1, MINUTE, quiet)
+            outcome = judge(found, self.standings, self.minute * 60_000_000 + 1, MINUTE, quiet, self.repeat)
             for key, record in outcome.changes.items():
                 if record:
                     self.standings[key] = record
                 else:
                     del self.standings[key]
             self.sent += [f"fired {each.title}" for each in outcome.fired]
+            self.sent += [f"repeated {each.title}" for each in outcome.repeated]
             self.sent += [f"resolved {each.title}" for each in outcome.resolved]
             self.minute += 1
         return self.sent[before:]
@@ -70,6 +72,31 @@ def test_an_alert_that_grows_worse_is_sent_again() -> None:
     assert day.passes(DANGER, minutes=3) == ["fired waits longer"]
     assert day.passes(WARNING, minutes=3) == []
     assert day.passes(minutes=3) == ["resolved waits longer"]
+
+
+def test_an_alert_that_lasts_is_sent_again_after_each_interval() -> None:
+    day = Day(repeat=60 * MINUTE)
+    assert day.passes(WARNING, minutes=61) == ["fired waits"]
+    assert day.passes(WARNING, minutes=1) == ["repeated waits"]
+    assert day.passes(WARNING, minutes=120) == ["repeated waits"] * 2
+    assert day.passes(DANGER, minutes=60) == ["fired waits longer"]
+    assert day.passes(WARNING, minutes=60) == ["repeated waits"]
+    assert day.passes(DANGER, minutes=60) == ["repeated waits longer"]
+    assert day.passes(minutes=3) == ["resolved waits longer"]
+
+
+def test_quiet_hours_put_off_repetitions_of_warnings_only() -> None:
+    day = Day(repeat=10 * MINUTE)
+    day.passes(WARNING, replace(DANGER, subject="x"), minutes=3)
+    assert day.passes(WARNING, replace(DANGER, subject="x"), minutes=20, quiet=True) == ["repeated waits longer"] * 2
+    assert day.passes(WARNING, replace(DANGER, subject="x"), minutes=1) == ["repeated waits"]
+
+
+def test_an_alert_that_was_sent_before_repetitions_were_set_is_repeated() -> None:
+    day = Day()
+    day.passes(WARNING, minutes=90)
+    day.repeat = 60 * MINUTE
+    assert day.passes(WARNING, minutes=30) == ["repeated waits"]
 
 
 def test_quiet_hours_put_off_warnings_only() -> None:
