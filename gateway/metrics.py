@@ -48,7 +48,7 @@ class Metrics:
         self.started = _Started(started_at or time.time())
         self.types: set[str] = set()
         self.queues: set[str] = set()
-        self.task_factory = Counter(
+        self.submissions = Counter(
             "task_submissions_total", "Tasks accepted.", ("priority", "type"), registry=self.registry
         )
         self.key_refusals = Counter(
@@ -80,7 +80,7 @@ class Metrics:
     def submitted(self, queue: str, task_type: str, number: int = 1) -> None:
         """Counts stored tasks. Types beyond MOST_TYPES and queues beyond MOST_QUEUES count as `other`."""
         task_type, queue = _label(task_type, self.types, MOST_TYPES), _label(queue, self.queues, MOST_QUEUES)
-        self.task_factory.labels(queue, task_type).inc(number)
+        self.submissions.labels(queue, task_type).inc(number)
 
     def refused(self, reason: str) -> None:
         """Counts a request refused for its API key, by a reason of `REFUSED`; the client is not recorded."""

@@ -8,6 +8,7 @@ from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any
 
+from firmq.shared.cli.arguments import moment
 from firmq.shared.cli.bulk import add_change, add_partition, patch_of, show_preview
 from firmq.shared.cli.data import read_data
 from firmq.shared.cli.output import Output
@@ -229,9 +230,7 @@ def _add_audit(commands: Any) -> None:
     for name, text in (("who", "client, key or user"), ("what", "action"), ("about", "object, such as a task")):
         audit.add_argument(f"--{name}", help=f"a part of the {text}")
     for name in ("since", "until"):
-        audit.add_argument(
-            f"--{name}", type=datetime.fromisoformat, metavar="TIME", help="such as 2030-01-31T12:00:00Z"
-        )
+        audit.add_argument(f"--{name}", type=moment, metavar="TIME", help="such as 2030-01-31T12:00:00Z")
     audit.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
     audit.set_defaults(run=list_audit)
 
@@ -244,8 +243,8 @@ def list_audit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
 def _add_timeline(commands: Any) -> None:
     timeline = commands.add_parser("timeline", help="list deploys, alerts, pauses, lost workers and changes by people")
-    timeline.add_argument("--since", type=datetime.fromisoformat, metavar="TIME", help="default: six hours earlier")
-    timeline.add_argument("--until", type=datetime.fromisoformat, metavar="TIME", help="default: now")
+    timeline.add_argument("--since", type=moment, metavar="TIME", help="default: six hours earlier")
+    timeline.add_argument("--until", type=moment, metavar="TIME", help="default: now")
     timeline.set_defaults(run=list_timeline)
 
 

@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
-from datetime import datetime
 from itertools import islice
 from typing import IO, Any
 
 from firmq.shared.cli import data
-from firmq.shared.cli.arguments import add_period
+from firmq.shared.cli.arguments import add_period, moment
 from firmq.shared.cli.output import Output, dump
 from firmq.shared.cli.task_text import show_task
 from firmq.shared.client import Batch, Client, NotFound, Task, TaskState
@@ -80,7 +79,7 @@ def _add_changes(commands: Any) -> None:
     updates.add_argument("id", metavar="ID")
     updates.add_argument("--queue")
     updates.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run; 0: now")
-    updates.add_argument("--run-at", type=datetime.fromisoformat, metavar="TIME")
+    updates.add_argument("--run-at", type=moment, metavar="TIME")
     updates.add_argument("--data", help=data.HELP)
     updates.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
     updates.set_defaults(run=update)
@@ -107,9 +106,7 @@ def _add_submit(commands: Any) -> None:
     where.add_argument("--queue", help="name of a queue, which the first task creates")
     where.add_argument("--priority", help="name of a configured queue; by default critical, high, normal or low")
     submits.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run")
-    submits.add_argument(
-        "--run-at", type=datetime.fromisoformat, metavar="TIME", help="earliest start, such as 2030-01-31T12:00:00Z"
-    )
+    submits.add_argument("--run-at", type=moment, metavar="TIME", help="earliest start, such as 2030-01-31T12:00:00Z")
     submits.add_argument(
         "--expires-in", type=float, metavar="SECONDS", help="seconds after which it expires if not started"
     )
