@@ -148,7 +148,12 @@ def indexes(tasks: Iterable[Task], queues: Iterable[str], throttled: Collection[
     return found
 
 
+_AWAITING = (keys.AWAITING, keys.awaiting("go"))
+
+
 def _check_indexes(store: Store, model: Model) -> None:
+    waiting = {each.id for each in model.tasks.values() if each.state is S.SCHEDULED and each.awaits == "signal go"}
+    assert [store.members(key) for key in _AWAITING] == [waiting, waiting]
     throttled = {each for queue in QUEUES for each in store.throttled(queue)}
     for key, expected in indexes(model.tasks.values(), QUEUES, throttled).items():
         assert store.members(key) == expected, key
@@ -244,6 +249,7 @@ def _check_owners(store: Store, model: Model) -> None:
         keys.DEFERRED_WORK,
         keys.CONCURRENT_TYPES,
         keys.QUEUES,
+        *_AWAITING,
     }
     owned |= {keys.LIMITS, keys.LIMITS_DUE, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES}
     owned |= {keys.ended(state) for state in S if state.ended}
