@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
-from functools import cache
 from inspect import currentframe, iscoroutinefunction, unwrap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from firmq.shared.domain.clock import monotonic_us
-from firmq.shared.domain.decode import UNREADABLE
-from firmq.shared.domain.step import (
-    SIGNAL,
-    STEP_NAME,
-    Step,
-    StepKind,
-    encode_step,
-    place_of,
-    read_step,
-    with_schema,
-)
-from firmq.shared.errors import CorruptRecord, LeaseEnded, StepsLost, StoreUnavailable
+from firmq.shared.domain.step import SIGNAL, STEP_NAME, Step, StepKind, place_of, with_schema
 from firmq.shared.failpoints import failpoint
 from firmq.shared.stores.steps import PreparedChild, RedisSteps, Steps
-from firmq.worker.handlers.signals import DuplicateStep, LeaseLost, TaskSuspended, WorkflowChanged
+from firmq.worker.handlers.attempt_steps import AttemptSteps, StepContext, scripts_of, untraced
+from firmq.worker.handlers.signals import DuplicateStep, WorkflowChanged
 
 if TYPE_CHECKING:
-    from firmq.shared.redis.scripts import Scripts
     from firmq.worker.executors.recorder import Recorder
     from firmq.worker.handlers.registry import Handler
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between tries while Redis is away."""
-
 
 MOST_NAMED = 20
 """Names of steps in an error."""
@@ -49,16 +28,15 @@ ON_STACK: ContextVar[bool | None] = ContextVar("handler_on_stack", default=None)
 """Whether the handler is on the stack of the caller, for a function that runs in another thread; None without one."""
 
 
-class Replay:
+class Replay(AttemptSteps):
     """Finds and stores the steps of an attempt; may be used by several threads of its handler.
 
     Steps that the handler calls one after the other are in order: a new one cannot come before one that is stored.
     That does not hold for steps in tasks or threads that it starts, inside of a resumable loop, and behind a step whose
     error the handler has caught: the next attempt, or the retry of a dead letter, may not come to them.
-
-    While Redis is away it waits: the worker ends the attempt when its lease cannot be kept. When Redis is back without
-    what it had confirmed, the attempt ends as interrupted, and the next one begins with the steps that are left.
     """
+
+    steps: Steps
 
     def __init__(
         self,
@@ -69,19 +47,13 @@ class Replay:
         attempt: int,
         handler: Handler,
     ) -> None:
-        """`encode` returns the JSON of a value, as `Outcomes.json`."""
-        self.steps = steps
-        self.recorder = recorder
-        self.encode = encode
+        super().__init__(steps, recorder, encode, attempt)
         self.longest_sleep = longest_sleep
-        self.attempt = attempt
         self.handler = handler
         function = unwrap(handler.function)  # a plain decorator may hide a coroutine function
         self.is_async = iscoroutinefunction(function)
         self._lock = threading.Lock()
         self._names: set[str] = set()
-        self._records: dict[str, bytes] | None = None
-        self._clock_offset_us = 0
         self._chunks = 0
         self._is_full = False
         self._code = getattr(function, "__code__", None)
@@ -127,13 +99,11 @@ class Replay:
         return self._read(name, record) if record is not None else None
 
     def _load(self) -> dict[str, bytes]:
-        stored = self._call(self.steps.load)
-        self._records = dict(stored.records)
-        places = {each: place for each, record in self._records.items() if (place := place_of(record)) is not None}
+        records = super()._load()
+        places = {each: place for each, record in records.items() if (place := place_of(record)) is not None}
         self._ahead = set(places)
         self._places = {place for each, place in places.items() if not each.startswith(SIGNAL)}
-        self._clock_offset_us = stored.now_us - monotonic_us()
-        return self._records
+        return records
 
     def is_called_by_handler(self) -> bool:
         """Returns whether the caller runs in the handler itself, not in a task or a thread that it has started."""
@@ -154,10 +124,6 @@ class Replay:
             f"step {name!r}, but {_listed(ahead)} are stored already. Deploy a version that calls these before "
             f"{name!r}, or call that with out_of_order=True; then retry the task"
         )
-
-    def now_us(self) -> int:
-        """Returns the time by Redis' clock, in microseconds."""
-        return monotonic_us() + self._clock_offset_us
 
     def save(
         self, name: str, kind: StepKind, value: object, started_us: int, tries: int = 1, ended_us: int | None = None
@@ -183,14 +149,9 @@ class Replay:
         before = (self._records or {}).get(name, b"")
         return self._stored(name, lambda: self.steps.save(name, record, before))
 
-    def checkpoint(self, name: str, value: object, started_us: int) -> bool:
-        """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
-        record = self._record(name, StepKind.CHECKPOINT, value, started_us, self.now_us(), tries=1)
-        return self._call(lambda: self.steps.checkpoint(name, record))
-
     def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
         """Returns valid tasks as `start_children` takes them. Raises Problem and TypeError."""
-        with _untraced():
+        with untraced():
             return self.steps.prepare(tasks, traceparent)
 
     def start_children(self, name: str, group: str, children: Sequence[PreparedChild]) -> Step:
@@ -228,50 +189,14 @@ class Replay:
                 )
                 self._is_full = True
 
-    def _record(self, name: str, kind: StepKind, value: object, started_us: int, ended_us: int, tries: int) -> bytes:
-        json = self.encode(value, f"step {name!r}", f"the result of step {name!r}")
-        return encode_step(
-            kind,
-            json,
-            attempt=self.attempt,
-            started_us=started_us,
-            ended_us=ended_us,
-            tries=tries,
-            place=None if self.has_failed else self._in_order.get(name),
-        )
-
-    def _call(self, function: Callable[[], T]) -> T:
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                with _untraced():
-                    return function()
-            except LeaseEnded as error:
-                raise LeaseLost(str(error)) from error
-            except StepsLost as error:
-                message = "Redis has lost a step or output of this attempt, which runs again"
-                raise TaskSuspended(message, self.now_us(), "") from error
-            except StoreUnavailable as error:
-                if self.recorder.ended:
-                    raise LeaseLost("the attempt has ended") from error
-                log.warning("steps cannot be read or stored, trying again in %g s: %s", pause, error)
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+    def _place_of(self, name: str) -> int | None:
+        return None if self.has_failed else self._in_order.get(name)
 
     def _read(self, name: str, record: bytes) -> Step:
-        try:
-            stored = read_step(name, record)
-        except UNREADABLE as error:
-            raise CorruptRecord(f"the stored step {name!r} cannot be read: {error}") from error
+        stored = super()._read(name, record)
         if stored.kind in (StepKind.ERROR, StepKind.TIMEOUT):
             self.has_failed = True
         return stored
-
-
-def _untraced() -> AbstractContextManager[object]:
-    """Returns a context whose calls of Redis add no spans to those of the handler, if calls are traced at all."""
-    utils = sys.modules.get("opentelemetry.instrumentation.utils")
-    return utils.suppress_instrumentation() if utils else nullcontext()
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -279,27 +204,26 @@ def _listed(names: Sequence[str]) -> str:
     return f"the steps {', '.join(names[:MOST_NAMED])}{more}" if names else "no steps"
 
 
-def in_redis(task_id: str, token: str, most: int, most_bytes: int, most_output: int, pin: str, partition: int) -> Steps:
-    """Returns the steps of a task of a partition, on the connection of this process for steps there."""
+def open_replay(context: StepContext) -> Replay:
+    """Returns the steps of the task of a running attempt."""
+    steps = context.local or _in_redis(context)
+    return Replay(steps, context.recorder, context.encode, context.longest_sleep, context.attempt, context.handler)
+
+
+def _in_redis(context: StepContext) -> Steps:
     from firmq.worker.durable.children import PartitionPreparation
 
+    assignment = context.recorder.assignment
+    if assignment is None or context.settings is None:
+        raise RuntimeError("this attempt has no task in Redis")
+    own = context.settings
     return RedisSteps(
-        _scripts(partition),
-        task_id,
-        token,
-        most=most,
-        most_bytes=most_bytes,
-        most_output=most_output,
-        children=PartitionPreparation(partition),
-        pin=pin,
+        scripts_of(assignment.partition),
+        assignment.id.decode(),
+        assignment.token,
+        most=own.max_steps,
+        most_bytes=own.max_steps_bytes,
+        most_output=own.max_output_bytes,
+        children=PartitionPreparation(assignment.partition),
+        pin=context.pin,
     )
-
-
-@cache
-def _scripts(partition: int) -> Scripts:
-    from firmq.shared.config.settings import load
-    from firmq.shared.redis.client import connect
-    from firmq.shared.redis.scripts import Scripts
-
-    settings = load().partitions[partition]
-    return Scripts(connect(settings.store_url, name="steps"), confirm_writes=settings.confirm_writes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from firmq.shared.domain.failure_fingerprint import class_name
 from firmq.shared.domain.step import SIGNAL, Step, StepKind
 from firmq.shared.domain.task import new_task_id
-from firmq.worker.durable.replay import ON_STACK
+from firmq.worker.durable.replay import ON_STACK, open_replay
 from firmq.worker.handlers import errors
 from firmq.worker.handlers.context import current, current_task
 from firmq.worker.handlers.errors import is_a
@@ -139,11 +139,12 @@ def replay_of_current_task() -> Replay | None:
     if current.get() is None:
         return None
     task = current_task()
-    if task.recorder is None or task.open_replay is None:
+    if task.recorder is None or task.step_context is None:
         return None
     if task.recorder.replay is None:
-        task.recorder.replay = task.open_replay(task.recorder)
-    return task.recorder.replay
+        task.recorder.replay = open_replay(task.step_context(task.recorder))
+    found: Replay = task.recorder.replay
+    return found
 
 
 def awaited(replay: Replay | None) -> bool:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from firmq.shared.config.settings import Settings
-    from firmq.worker.durable.replay import Replay
     from firmq.worker.executors.ipc import Assignment, EndedAttempt
     from firmq.worker.executors.tracing import AttemptSpan
+    from firmq.worker.handlers.attempt_steps import StepContext
     from firmq.worker.handlers.registry import Handler
 
 
@@ -67,19 +67,24 @@ class Attempts:
         self.spans = AttemptSpans(settings, worker, lambda data: self.send((ipc.SPAN, data)))
         self.payloads = Payloads.of(settings)
         self.max_log_bytes = settings.max_log_bytes
-        self.step_limits = (settings.max_steps, settings.max_steps_bytes, settings.max_output_bytes)
 
-    def open_replay(self, recorder: Recorder) -> Replay:
-        """Returns the steps of the task of a running attempt."""
-        from firmq.worker.durable.replay import Replay, in_redis  # most handlers have no steps
+    def step_context(self, recorder: Recorder) -> StepContext:
+        """Returns what the steps of a running attempt need."""
+        from firmq.worker.handlers.attempt_steps import StepContext  # most handlers have no steps
 
         if recorder.assignment is None:
             raise RuntimeError("this attempt belongs to no task")
         assignment, outcomes = recorder.assignment, self.outcomes
         handler = self.handlers[assignment.type.decode()]
-        pin = self.version_of(handler) if handler.pin_version else ""
-        steps = in_redis(assignment.id.decode(), assignment.token, *self.step_limits, pin, assignment.partition)
-        return Replay(steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler)
+        return StepContext(
+            recorder=recorder,
+            handler=handler,
+            attempt=assignment.attempt,
+            settings=self.settings,
+            encode=outcomes.json,
+            longest_sleep=outcomes.max_delay,
+            pin=self.version_of(handler) if handler.pin_version else "",
+        )
 
     def version_of(self, handler: Handler) -> str:
         """Returns the version of a handler's type as this worker publishes it."""
@@ -172,7 +177,7 @@ class Attempt:
             recorder=self.recorder,
             rq_job=assignment.rq_job,
             open_locks=locking.in_redis,
-            open_replay=self.attempts.open_replay,
+            step_context=self.attempts.step_context,
         )
         current.set(self.task)
         decimal.setcontext(decimal.getcontext().copy())  # attempts must not share a context that a module has used

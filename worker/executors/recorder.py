@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from firmq.worker.durable.replay import Replay
     from firmq.worker.executors.ipc import Assignment
 
 MOST_KEPT = 32
@@ -78,8 +77,8 @@ class Recorder:
         self.job_end = b""
         """How an RQ job has ended, for `report.lua`."""
         self.spans: HandlerSpans | None = None
-        self.replay: Replay | None = None
-        """The steps of the task, once the handler has used one."""
+        self.replay: Any = None
+        """The steps of the task, once the handler of a durable function has asked for one."""
         self._size = 0
         self._progress_at = 0.0
 

@@ -15,7 +15,7 @@ from firmq.worker.handlers.errors import describe
 from firmq.worker.handlers.parent_results import NONE, EndedBatch, ParentResults, ParentTask
 
 if TYPE_CHECKING:
-    from firmq.worker.durable.replay import Replay
+    from firmq.worker.handlers.attempt_steps import StepContext
 
 LOCAL_WORKER = "local"
 """The `worker` of a task that a LocalClient runs."""
@@ -41,7 +41,7 @@ class CurrentTask:
     recorder: Recorder | None = field(default=None, repr=False)
     rq_job: tuple[Any, ...] = field(default=(), repr=False)
     open_locks: Callable[[str, str], AbstractContextManager[Locks]] = field(default=_no_locks, repr=False)
-    open_replay: Callable[[Recorder], Replay] | None = field(default=None, repr=False)
+    step_context: Callable[[Recorder], StepContext] | None = field(default=None, repr=False)
 
     @property
     def parents(self) -> list[ParentTask]:

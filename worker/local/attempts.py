@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from firmq.shared.domain.clock import instant
 from firmq.shared.submission.answers import Attempt, Error
-from firmq.worker.durable.replay import Replay
 from firmq.worker.executors.ipc import Assignment, EndedAttempt
 from firmq.worker.executors.outcomes import InvalidData, Outcomes, explain
 from firmq.worker.executors.recorder import Recorder
 from firmq.worker.handlers import hooks
+from firmq.worker.handlers.attempt_steps import StepContext
 from firmq.worker.handlers.context import LOCAL_WORKER, CurrentTask, current
 from firmq.worker.handlers.hooks import COMPLETED, AttemptOutcome, Hook
 from firmq.worker.handlers.parent_results import ParentResults, ParentTask
@@ -66,8 +66,13 @@ def _run_once(
         worker=LOCAL_WORKER,
         recorder=recorder,
         parent_results=ParentResults(parents=dict(steps.children)),
-        open_replay=lambda recorder: Replay(
-            steps, recorder, outcomes.json, outcomes.max_delay, assignment.attempt, handler
+        step_context=lambda recorder: StepContext(
+            recorder=recorder,
+            handler=handler,
+            attempt=assignment.attempt,
+            encode=outcomes.json,
+            longest_sleep=outcomes.max_delay,
+            local=steps,
         ),
     )
     # A context of its own: context variables of a handler reach no other task.

@@ -170,13 +170,13 @@ def test_a_lost_answer_is_no_failed_attempt_and_the_job_is_enqueued_once(
     from firmq.worker.features.rq import rq_task  # here: it reads the environment when it is imported
 
     stored: list[Any] = []
-    replay = SimpleNamespace(
+    steps = SimpleNamespace(
         begin=lambda name: stored and SimpleNamespace(value=json.loads(json.dumps(stored[-1])), started_at=None),
         checkpoint=lambda name, value, since: stored.append(dict(value)),
         now_us=lambda: 0,
     )
     about = SimpleNamespace(id="T", recorder=SimpleNamespace(assignment=SimpleNamespace(limit=5)))
-    monkeypatch.setattr(rq_task, "replay_of_current_task", lambda: replay)
+    monkeypatch.setattr(rq_task, "steps_of_current_task", lambda: steps)
     monkeypatch.setattr(rq_task, "current_task", lambda: about)
     monkeypatch.setattr(rq_task, "_connection", lambda: redis_client)
     monkeypatch.setattr(rq_task, "_QUEUES", ("imports",))

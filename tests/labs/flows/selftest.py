@@ -43,7 +43,7 @@ BUGS = [
     ),
     Bug(
         "a handler forgets what its earlier attempts have stored",
-        "worker/durable/replay.py",
+        "worker/handlers/attempt_steps.py",
         "self._records = dict(stored.records)",
         "self._records = {}",
     ),

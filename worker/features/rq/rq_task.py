@@ -30,10 +30,9 @@ from firmq.shared.domain.task import RQ_TYPE
 from firmq.shared.failpoints import failpoint
 from firmq.shared.features.rq.settings import RqSettings
 from firmq.shared.redis.client import connect, text
-from firmq.worker.durable.replay import Replay
-from firmq.worker.durable.steps import replay_of_current_task
 from firmq.worker.executors.outcomes import ResultNotSerializable, ResultTooLarge
 from firmq.worker.features.rq.allowed import Allowed, JobRefused
+from firmq.worker.handlers.attempt_steps import AttemptSteps, steps_of_current_task
 from firmq.worker.handlers.context import current_task
 from firmq.worker.handlers.registry import task
 from firmq.worker.handlers.signals import GiveUp, TaskSuspended
@@ -88,51 +87,51 @@ class RqJobFailed(Exception):
 @task(RQ_TYPE, timeout=Queue.DEFAULT_TIMEOUT)
 def rq_task(data: RqCall) -> Any:
     """Enqueues a job of RQ, waits for its end, and returns its result. The job's time limit applies."""
-    about, replay = current_task(), replay_of_current_task()
-    if replay is None or about.recorder is None or about.recorder.assignment is None:
+    about, steps = current_task(), steps_of_current_task()
+    if steps is None or about.recorder is None or about.recorder.assignment is None:
         raise GiveUp("a task of the type rq needs a worker")
     try:
-        return _look(data, about.id, math.ceil(about.recorder.assignment.limit), replay)
+        return _look(data, about.id, math.ceil(about.recorder.assignment.limit), steps)
     except RedisError as error:  # the command may have been executed: a failed attempt would lose the job
         log.warning("the job of task %s is checked again in %g s: %s", about.id, AFTER_AN_ERROR, error)
-        again_us = replay.now_us() + round(AFTER_AN_ERROR * 1e6)
+        again_us = steps.now_us() + round(AFTER_AN_ERROR * 1e6)
         raise TaskSuspended("Redis did not answer about the job", again_us, f"sleep {STEP}") from error
 
 
-def _look(data: RqCall, task_id: str, timeout: int, replay: Replay) -> Any:
+def _look(data: RqCall, task_id: str, timeout: int, steps: AttemptSteps) -> Any:
     """Returns the result of the job, which it enqueues if need be. Raises TaskSuspended while the job has not ended."""
-    stored = replay.begin(STEP)
+    stored = steps.begin(STEP)
     last: dict[str, Any] = stored.value if stored else {"number": 0, "over": True}
     since_us = instant_us(stored.started_at) if stored and stored.started_at else 0
     if last["over"]:
-        number, since_us = last["number"] + 1, replay.now_us()
+        number, since_us = last["number"] + 1, steps.now_us()
         last = {"job": f"rq-{task_id}-{number}", "over": False, "number": number, "new": True}
-        replay.checkpoint(STEP, last, since_us)  # before the job, which a cancel finds by it
+        steps.checkpoint(STEP, last, since_us)  # before the job, which a cancel finds by it
     status = "queued"
     if last.pop("new", False):
         _enqueue(data, last["job"], timeout)
         failpoint("rq.enqueued")
-        replay.checkpoint(STEP, last, since_us)
+        steps.checkpoint(STEP, last, since_us)
     else:
         status = text(_connection().hget(Job.key_for(last["job"]), "status") or "deleted")
     job = Job(last["job"], _connection(), _VALUES)
     if status == "finished":
         try:
             latest = job.latest_result()
-            replay.encode(value := latest and latest.return_value, f"job {job.id}", "its result")
+            steps.encode(value := latest and latest.return_value, f"job {job.id}", "its result")
         except (JobRefused, ResultNotSerializable, ResultTooLarge) as why:  # the job has run, and not in vain
             return {"job": job.id, "unreadable": f"{why}. Job.fetch({job.id!r}).return_value() reads it"}
         return value
     if status in ("failed", "canceled", "stopped", "deleted"):
         latest = job.latest_result() if status == "failed" else None
-        replay.checkpoint(STEP, {**last, "over": True}, since_us)
+        steps.checkpoint(STEP, {**last, "over": True}, since_us)
         said = (latest and latest.exc_string) or f"it is {status}{', or its ttl has ended' * (status == 'deleted')}"
         error = (RqJobFailed if status == "failed" else GiveUp)(f"job {job.id}: {said.strip().splitlines()[-1]}")
         error.add_note(said)
         raise error
-    pause_us = max(FIRST_PAUSE * 1e6, min(LONGEST_PAUSE * 1e6, (replay.now_us() - since_us) * SHARE))
+    pause_us = max(FIRST_PAUSE * 1e6, min(LONGEST_PAUSE * 1e6, (steps.now_us() - since_us) * SHARE))
     what = f"job {job.id} is {status} in {data.queue}"
-    raise TaskSuspended(what, replay.now_us() + round(pause_us), f"sleep {STEP}")
+    raise TaskSuspended(what, steps.now_us() + round(pause_us), f"sleep {STEP}")
 
 
 def _enqueue(data: RqCall, job: str, timeout: int) -> None:
