@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from firmq.worker import (
         AttemptOutcome,
         ChildFailed,
-        Children,
         CurrentTask,
         DuplicateStep,
         ExecutorContext,
@@ -89,31 +88,60 @@ if TYPE_CHECKING:
         WorkflowChanged,
         after_task,
         before_task,
-        continue_as_new,
         current_task,
-        emit,
         execute_with_lock,
         executor_started,
         executor_stopping,
-        gather,
         lock,
         on_failure,
         progress,
         report_progress,
-        resumable,
-        sleep,
-        sleep_until,
-        stable_id,
-        stable_now,
-        stable_random,
-        start_children,
-        step,
         task,
         use_client,
-        wait_for,
-        wait_for_async,
         worker_started,
         worker_stopping,
+    )
+    from firmq.worker.features.durable.public import (
+        Children as Children,
+    )
+    from firmq.worker.features.durable.public import (
+        continue_as_new as continue_as_new,
+    )
+    from firmq.worker.features.durable.public import (
+        emit as emit,
+    )
+    from firmq.worker.features.durable.public import (
+        gather as gather,
+    )
+    from firmq.worker.features.durable.public import (
+        resumable as resumable,
+    )
+    from firmq.worker.features.durable.public import (
+        sleep as sleep,
+    )
+    from firmq.worker.features.durable.public import (
+        sleep_until as sleep_until,
+    )
+    from firmq.worker.features.durable.public import (
+        stable_id as stable_id,
+    )
+    from firmq.worker.features.durable.public import (
+        stable_now as stable_now,
+    )
+    from firmq.worker.features.durable.public import (
+        stable_random as stable_random,
+    )
+    from firmq.worker.features.durable.public import (
+        start_children as start_children,
+    )
+    from firmq.worker.features.durable.public import (
+        step as step,
+    )
+    from firmq.worker.features.durable.public import (
+        wait_for as wait_for,
+    )
+    from firmq.worker.features.durable.public import (
+        wait_for_async as wait_for_async,
     )
     from firmq.worker.local import LocalClient
 
@@ -132,7 +160,6 @@ __all__ = [
     "BulkAction",
     "BulkPreview",
     "ChildFailed",
-    "Children",
     "Client",
     "ClientError",
     "Conflict",
@@ -187,30 +214,17 @@ __all__ = [
     "WorkflowChanged",
     "after_task",
     "before_task",
-    "continue_as_new",
     "current_task",
-    "emit",
     "execute_with_lock",
     "executor_started",
     "executor_stopping",
-    "gather",
     "lock",
     "new_task",
     "on_failure",
     "progress",
     "report_progress",
-    "resumable",
-    "sleep",
-    "sleep_until",
-    "stable_id",
-    "stable_now",
-    "stable_random",
-    "start_children",
-    "step",
     "task",
     "use_client",
-    "wait_for",
-    "wait_for_async",
     "worker_started",
     "worker_stopping",
 ]
@@ -218,13 +232,8 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("GiveUp", "RetryLater", "TaskCancelled", "TimeLimitExceeded"), "firmq.worker"),
     **dict.fromkeys(("current_task", "progress", "report_progress", "task"), "firmq.worker"),
-    **dict.fromkeys(("DuplicateStep", "LeaseLost", "StepFailed", "WorkflowChanged", "step"), "firmq.worker"),
-    **dict.fromkeys(
-        ("SignalTimeout", "TaskSuspended", "resumable", "sleep", "sleep_until", "wait_for", "wait_for_async"),
-        "firmq.worker",
-    ),
-    **dict.fromkeys(("ChildFailed", "Children", "emit", "gather", "start_children"), "firmq.worker"),
-    **dict.fromkeys(("continue_as_new", "stable_id", "stable_now", "stable_random"), "firmq.worker"),
+    **dict.fromkeys(("DuplicateStep", "LeaseLost", "StepFailed", "WorkflowChanged"), "firmq.worker"),
+    **dict.fromkeys(("ChildFailed", "SignalTimeout", "TaskSuspended"), "firmq.worker"),
     **dict.fromkeys(("TaskFunction", "use_client"), "firmq.worker"),
     **dict.fromkeys(("execute_with_lock", "lock"), "firmq.worker"),
     **dict.fromkeys(("AttemptOutcome", "CurrentTask", "ExecutorContext", "WorkerContext"), "firmq.worker"),
@@ -237,10 +246,24 @@ _HOMES = {
 """The modules of the names outside of the client."""
 
 if not TYPE_CHECKING:
+    _OF_THE_CORE = __all__
+    del __all__  # `__getattr__` adds the names of the features that are there
 
     def __getattr__(name):
         """Imports a public name when it is first used."""
-        if name not in __all__:
+        if name in _OF_THE_CORE:
+            home = _HOMES.get(name, "firmq.shared.client")
+        else:
+            of_features = {} if name.startswith("__") and name != "__all__" else _of_features()
+            home = of_features.get(name)
+            if name == "__all__":
+                return sorted([*_OF_THE_CORE, *of_features])
+        if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_HOMES.get(name, "firmq.shared.client")), name)
+        value = globals()[name] = getattr(import_module(home), name)
         return value
+
+    def _of_features():
+        """Returns the modules of the public names that features have."""
+        features = import_module("firmq.shared.registry").features_of("shared")
+        return {name: home for feature in features for name, home in feature.public.items()}

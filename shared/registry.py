@@ -18,6 +18,7 @@ from typing import Any
 
 FEATURES: tuple[str, ...] = (
     "bulk",
+    "durable",
     "outbox",
     "history",
     "rq",
@@ -46,6 +47,8 @@ class Feature:
     """Its commands (`shared/cli/command.py`) by name."""
     worker_options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Options of `firmq worker`, each with its setting and its text in `--help`."""
+    public: Mapping[str, str] = field(default_factory=dict)
+    """Its names in the package `firmq`, each with the module that has it."""
     alerts: str = ""
     """A function of `Scripts` that returns the alerts of the moment."""
 

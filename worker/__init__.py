@@ -1,21 +1,5 @@
 """The worker, and the names that handlers use; users import them from `firmq`."""
 
-from firmq.worker.durable import (
-    Children,
-    continue_as_new,
-    emit,
-    gather,
-    resumable,
-    sleep,
-    sleep_until,
-    stable_id,
-    stable_now,
-    stable_random,
-    start_children,
-    step,
-    wait_for,
-    wait_for_async,
-)
 from firmq.worker.handlers.context import CurrentTask, current_task, progress, report_progress
 from firmq.worker.handlers.default_client import use_client
 from firmq.worker.handlers.hooks import (
@@ -50,7 +34,6 @@ from firmq.worker.handlers.task_function import TaskFunction
 __all__ = [
     "AttemptOutcome",
     "ChildFailed",
-    "Children",
     "CurrentTask",
     "DuplicateStep",
     "ExecutorContext",
@@ -67,29 +50,16 @@ __all__ = [
     "WorkflowChanged",
     "after_task",
     "before_task",
-    "continue_as_new",
     "current_task",
-    "emit",
     "execute_with_lock",
     "executor_started",
     "executor_stopping",
-    "gather",
     "lock",
     "on_failure",
     "progress",
     "report_progress",
-    "resumable",
-    "sleep",
-    "sleep_until",
-    "stable_id",
-    "stable_now",
-    "stable_random",
-    "start_children",
-    "step",
     "task",
     "use_client",
-    "wait_for",
-    "wait_for_async",
     "worker_started",
     "worker_stopping",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Response, request, url_for
@@ -17,25 +16,18 @@ from firmq.dashboard.context import changed, context, show
 from firmq.dashboard.explain.graph import draw
 from firmq.dashboard.explain.status import RelatedTasks, explain
 from firmq.dashboard.explain.timeline import timeline
-from firmq.dashboard.forms import Field, Group, Mistakes, blamed, fields_of, filled, read
 from firmq.dashboard.present import as_command, options_of_copy, pretty, size
 from firmq.shared.domain.payload import PayloadReference
-from firmq.shared.domain.step import SIGNAL, Step, StepKind
 from firmq.shared.domain.task import INTERNAL_TYPES, TaskDetail, TaskState
 from firmq.shared.errors import BatchNotFound
 from firmq.shared.stores.dependencies import Relations
 from firmq.shared.stores.tasks import Reading
-from firmq.shared.submission.refusals import Refusal
-from firmq.shared.submission.type_cache import check_signal
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response as AnyResponse
 
 LONGEST = 32_768
 """Characters of data or of a result that the page shows; the whole value can be downloaded."""
-
-MOST_STEPS = 50
-"""Steps that the page shows, the last ones."""
 
 MOST_CHUNKS = 500
 """Chunks of output that the page shows, the last ones."""
@@ -46,7 +38,7 @@ blueprint = Blueprint("task", __name__)
 @blueprint.get("/tasks/<task_id>")
 def task(task_id: str) -> str:
     with context.queries.task(task_id) as reading:
-        return _show(reading)
+        return show_task(reading)
 
 
 @blueprint.get("/tasks/<task_id>/<any(data, result):what>.json")
@@ -76,7 +68,7 @@ def amend(task_id: str) -> AnyResponse | tuple[str, int]:
         editing.demand_valid(found.summary.type, data)
     except BadRequest as error:
         with context.queries.task(task_id) as reading:
-            return _show(reading, text, error.description), 400
+            return show_task(reading, text, error.description), 400
     context.stores.dead_letters.amend(task_id, found.summary.type, data)
     return _changed("retried with other data", task_id, "The task is back in its queue, with the new data.")
 
@@ -86,26 +78,6 @@ def amend(task_id: str) -> AnyResponse | tuple[str, int]:
 def run_now(task_id: str) -> AnyResponse:
     context.stores.queues.run_now(task_id)
     return _changed("ran now", task_id, "The task is in its queue now.")
-
-
-@blueprint.post("/tasks/<task_id>/signals/<name>")
-@needs(Role.OPERATOR)
-def signal(task_id: str, name: str) -> AnyResponse | tuple[str, int]:
-    value, _, mistakes = read(request.form, context.settings.max_json_depth)
-    if not request.form.get(f"{Group.WHOLE}/json/", "null").strip():
-        mistakes.append((("data",), "enter the data as JSON: null for none"))
-    replaces = "" if "replace" not in request.form else "admin" if person().may(Role.ADMIN) else "operate"
-    try:
-        if not mistakes:
-            replaced = context.stores.queues.signal(task_id, name, value, person().name, replaces, check_signal)
-            what = f"{'replaced' if replaced else 'sent'} signal {name} of"
-            return _changed(what, task_id, f"The task has signal {name}.")
-    except Refusal as refusal:
-        mistakes = editing.mistakes_of(refusal, value)
-    except ValueError as error:
-        raise BadRequest(str(error)) from None
-    with context.queries.task(task_id) as reading:
-        return _show(reading, wrong=(name, mistakes)), 400
 
 
 @blueprint.post("/tasks/<task_id>/redeliver")
@@ -144,9 +116,8 @@ def _changed(what: str, task_id: str, message: str) -> AnyResponse:
     return changed(what, task_id, to=url_for(".task", task_id=task_id), message=message)
 
 
-def _show(
-    reading: Reading, edited: str | None = None, problem: str | None = None, wrong: tuple[str, Mistakes] = ("", ())
-) -> str:
+def show_task(reading: Reading, edited: str | None = None, problem: str | None = None, **more: object) -> str:
+    """Returns the page of a task. `more` is for the templates that features put into it."""
     found, now = reading.detail, context.queries.snapshot()
     state, relations = found.summary.state, context.queries.relations(found)
     data = _text(found.data)
@@ -165,27 +136,11 @@ def _show(
         edited=edited if edited is not None else "" if isinstance(found.data, PayloadReference) else data,
         problem=problem,
         trace=_trace(found),
-        signal=found.summary.signal,
-        signals=list(_signals(found, *wrong)),
-        steps=[(each, _step_value(each)) for each in found.steps[-MOST_STEPS:]],
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),
         output=_output(found.summary.id),
+        **more,
     )
-
-
-def _signals(found: TaskDetail, posted: str, mistakes: Mistakes) -> Iterator[tuple[Step, list[Field], list[str]]]:
-    """Yields the signals that may be sent, or be replaced by this user, with the fields of their forms."""
-    state = found.summary.state
-    for each in found.steps:
-        is_open = each.kind is StepKind.WAIT and not state.ended
-        if each.kind is StepKind.SIGNAL:
-            is_open = state is TaskState.FAILED or (not state.ended and (not each.attempt or person().may(Role.ADMIN)))
-        if is_open and not found.summary.archived:
-            fields, others = fields_of(each.schema or {}, context.redaction), list[str]()
-            if posted == each.name.removeprefix(SIGNAL):
-                fields, others = blamed(filled(fields, request.form, context.redaction), mistakes)
-            yield each, fields, others
 
 
 def _related_tasks(found: TaskDetail, relations: Relations) -> RelatedTasks | None:
@@ -220,15 +175,6 @@ def _chunk(chunk: bytes | None) -> str:
     except ValueError:
         return "(unreadable)\n"
     return value if isinstance(value, str) else f"{json.dumps(value, ensure_ascii=False)}\n"
-
-
-def _as_json(value: object) -> str:
-    return json.dumps(context.redaction.hide(value), ensure_ascii=False)
-
-
-def _step_value(step: Step) -> str:
-    """Returns the result of a step, or its error, as the page shows it."""
-    return _as_json(step.value)
 
 
 def _command(found: TaskDetail) -> str | None:

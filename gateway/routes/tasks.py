@@ -12,7 +12,7 @@ from typing import Any
 from flask import g, request
 
 from firmq.gateway import present, schemas
-from firmq.gateway.auth.authenticator import actor, has_scope, submitter
+from firmq.gateway.auth.authenticator import submitter
 from firmq.gateway.auth.visible import demand_no_placeholder
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
@@ -30,7 +30,7 @@ from firmq.shared.stores.tasks import Page, Records
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.task_factory import TaskFactory, refusal_of
-from firmq.shared.submission.type_cache import TypeCache, check_signal
+from firmq.shared.submission.type_cache import TypeCache
 
 WAIT_STEP = 1.0
 
@@ -206,31 +206,6 @@ class Tasks:
         """
         self.queues.restore(task_id)
         return Reply(content={"task_id": task_id, "status": self.records.state(task_id)})
-
-    @endpoint(
-        "POST",
-        "/tasks/{task_id}/signals/{name}",
-        Across.ID,
-        tag="tasks",
-        scope=Scope.OPERATE,
-        act=AuditAction("signalled", "{task_id}"),
-        body=schemas.SignalBody,
-        answers={200: Answer(description="The signal is stored.", model=schemas.TaskStatus)},
-        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
-    )
-    def signal(self, task_id: str, name: str, body: schemas.SignalBody) -> Reply:
-        """Sends a task a signal, for which its handler waits now or later (`wait_for`).
-
-        A task accepts one signal of each name: the same data may be sent again, other data is a conflict unless it
-        replaces the first. While a handler waits for a signal of a type, data that does not fit is refused.
-        """
-        replaces = "" if not body.replace else "admin" if has_scope(Scope.ADMIN) else "operate"
-        try:
-            replaced = self.queues.signal(task_id, name, body.data, actor(), replaces, check_signal)
-        except ValueError as error:
-            raise refusals.invalid([errors.parameter_error("name", str(error))]) from None
-        content = {"task_id": task_id, "status": self.records.state(task_id)}
-        return Reply(content=content, noted=f"{name}, replaced" if replaced else name)
 
     @endpoint(
         "POST",

@@ -64,17 +64,6 @@ class RetryBody(Body):
     score: Score | None = Field(None, description="Order in its queue, the lower the sooner; null: as before.")
 
 
-class SignalBody(Body):
-    """The data of a signal."""
-
-    data: Any = Field(None, description="Any JSON that fits the type in `wait_for`, which returns it.")
-    replace: bool = Field(
-        False,
-        description="Replace a signal that has other data: until its handler has received it, while its task is a dead "
-        "letter, or with the scope `admin`.",
-    )
-
-
 class CancelQuery(Query):
     """The reason for a cancellation."""
 

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firmq.shared.domain import task_data
 from firmq.shared.domain.clock import instant, instant_us, to_us
-from firmq.shared.domain.step import SIGNAL_NAME
 from firmq.shared.domain.task import NewTask, TaskState, Webhook
 from firmq.shared.errors import BatchStopped, IllegalTransition, QueueFull, TaskNotFound
 from firmq.shared.redis.client import text, translated
 from firmq.shared.stores.pauses import Pause, Pauses, read_pause
 from firmq.shared.stores.queue_register import QueueRegister
-from firmq.shared.stores.steps import Check, send_signal
 
 if TYPE_CHECKING:
     from firmq.shared.config.settings import Settings
@@ -132,13 +130,8 @@ class Queues:
         max_length: int = 0,
         max_queues: int = 0,
         default_weight: int = 1,
-        step_limits: tuple[int, int] = (1000, 1 << 20),
     ) -> None:
-        """`weights` has the configured queues; 0 is no bound.
-
-        `step_limits` are how many steps and how many bytes of them a task may have.
-        """
-        self.step_limits = step_limits
+        """`weights` has the configured queues; 0 is no bound."""
         self.scripts = scripts
         self.register = QueueRegister(scripts.redis, weights, default_weight)
         self.max_length = max_length
@@ -155,7 +148,6 @@ class Queues:
             settings.max_queue_length,
             settings.max_queues,
             settings.default_weight,
-            (settings.max_steps, settings.max_steps_bytes),
         )
 
     def submit(self, tasks: Sequence[NewTask], *, stays: bool = False) -> list[Submitted]:
@@ -270,16 +262,6 @@ class Queues:
             raise IllegalTransition(
                 f"the task is {state}: only a scheduled or retrying task can be run now", state=state
             )
-
-    def signal(
-        self, task_id: str, name: str, data: Any, by: str, replaces: str = "", check: Check = lambda *_: None
-    ) -> bool:
-        """Gives a task a signal. Raises the errors of `send_signal`, and ValueError for a name."""
-        if not SIGNAL_NAME.fullmatch(name):
-            raise ValueError(
-                f"{name[:100]!r} is not a name of a signal: use letters, digits, `.`, `_` and `-`, at most 90"
-            )
-        return send_signal(self.scripts, self.step_limits, task_id, name, data, by, replaces, check)
 
     def pause(self, queue: str, reason: str, by: str = "", *, until: datetime | None = None) -> None:
         """Stops claims from this queue until it is resumed; running tasks continue. Raises ValueError."""

@@ -1,23 +1,16 @@
-"""The steps of a running task, in its record; written only by the attempt that holds the lease."""
+"""Stored steps in the record of a running task; written only by the attempt that holds the lease.
+
+Every later attempt of the task finds them. Durable functions build on that, and the type `rq`, which keeps the name of
+its job in one.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
-from firmq.shared.domain import task_data
-from firmq.shared.domain.step import read_step, schema_member
-from firmq.shared.errors import (
-    IllegalTransition,
-    LeaseEnded,
-    QueueFull,
-    StepsLost,
-    TaskNotFound,
-    TooManyChildren,
-    TooManySteps,
-)
+from firmq.shared.errors import LeaseEnded, StepsLost, TooManySteps
 from firmq.shared.redis.client import text, translated
 
 if TYPE_CHECKING:
@@ -32,66 +25,6 @@ class StoredSteps:
     records: Mapping[str, bytes]
 
 
-PreparedChild: TypeAlias = "tuple[Argument, ...]"
-"""A new task, its id first; in Redis the nine arguments of `submit.lua`."""
-Check: TypeAlias = "Callable[[Any, Any], object]"
-MOST_CHILDREN = 1000
-"""Children and parents of a task."""
-
-
-class Preparation(Protocol):
-    """Validates children, as submissions are; not imported before there are any."""
-
-    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
-        """Returns valid tasks as the script stores them. Raises Problem and TypeError."""
-        ...
-
-    def bounds(self) -> str:
-        """Returns the bounds of the queues."""
-        ...
-
-
-class Steps(Protocol):
-    """Where the steps of one task are stored."""
-
-    def load(self) -> StoredSteps:
-        """Returns the stored steps. Raises LeaseEnded and StoreUnavailable; all others raise StepsLost too."""
-        ...
-
-    def save(self, name: str, record: bytes, before: bytes = b"") -> bytes:
-        """Stores a step, and returns its record: the first one, if it was stored before and is not `before`.
-
-        Raises LeaseEnded, TooManySteps and StoreUnavailable. Sending a step twice stores it once.
-        """
-        ...
-
-    def checkpoint(self, name: str, record: bytes) -> bool:
-        """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
-        ...
-
-    def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
-        """Removes all steps but signals other than these, and stores the data of the next attempt, in JSON.
-
-        Raises LeaseEnded and StoreUnavailable.
-        """
-        ...
-
-    def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
-        """Appends a chunk of output, once; returns whether it is stored. Raises LeaseEnded and StoreUnavailable."""
-        ...
-
-    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
-        """Returns valid tasks as `start_children` takes them. Raises Problem and TypeError."""
-        ...
-
-    def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
-        """Stores a step together with the tasks that it starts; returns its record: the first one, if it was stored.
-
-        Raises as `save`, and TooManyChildren and QueueFull; then nothing was stored.
-        """
-        ...
-
-
 class RedisSteps:
     """Steps in the record of a task, for the attempt with this lease token.
 
@@ -100,21 +33,10 @@ class RedisSteps:
     """
 
     def __init__(
-        self,
-        scripts: Scripts,
-        task_id: str,
-        token: str,
-        *,
-        most: int,
-        most_bytes: int,
-        most_output: int = 0,
-        children: Preparation | None = None,
-        pin: str = "",
+        self, scripts: Scripts, task_id: str, token: str, *, most: int, most_bytes: int, pin: str = ""
     ) -> None:
-        """Without `children` none can be started; `pin` is the version of the type to which steps pin the task."""
-        self.children = children
+        """`most` and `most_bytes` bound the steps of the task; `pin` is the version of its type that they pin."""
         self.pin = pin
-        self.most_output = most_output
         self.scripts = scripts
         self.task_id = task_id
         self.token = token
@@ -125,6 +47,7 @@ class RedisSteps:
         self._last = ""
 
     def load(self) -> StoredSteps:
+        """Returns the stored steps. Raises LeaseEnded and StoreUnavailable; all others raise StepsLost too."""
         with translated():
             now, *found = self.scripts.call_answered("step_load", self.task_id, self.token)
         if not found:
@@ -135,48 +58,16 @@ class RedisSteps:
         )
 
     def save(self, name: str, record: bytes, before: bytes = b"") -> bytes:
+        """Stores a step, and returns its record: the first one, if it was stored before and is not `before`.
+
+        Raises LeaseEnded, TooManySteps and StoreUnavailable. Sending a step twice stores it once.
+        """
         said, value = self._save(name, record, before)
         return value if said == b"found" else record
 
     def checkpoint(self, name: str, record: bytes) -> bool:
+        """Stores a checkpoint in place of the one before; returns whether the worker drains. Raises as `save`."""
         return self._save(name, record)[1] == b"draining"
-
-    def restart(self, task_type: str, data: bytes, signals: Sequence[str]) -> None:
-        with translated():
-            call = task_data.encode(task_type, data.decode())
-            self._confirmed(*self.scripts.call("steps_restart", self.task_id, self.token, call, self._known, *signals))
-
-    def emit(self, attempt: int, number: int, chunk: bytes) -> bool:
-        with translated():
-            said = self.scripts.call(
-                "output_append", *(self.task_id, self.token, attempt, number, chunk, self.most_output), *self._position
-            )
-        self._confirmed(*said)
-        return bool(said[0] == b"stored")
-
-    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> Sequence[PreparedChild]:
-        return self._preparation.prepare(tasks, traceparent)
-
-    def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
-        arguments = [argument for child in children for argument in child]
-        bounds = self._preparation.bounds()
-        with translated():
-            reply = self.scripts.call_answered("children_start", *self._step(name, record), group, bounds, *arguments)
-        said, value, *_ = reply
-        if said == b"fan-out":
-            raise too_many_children(int(value) + len(children))
-        if said == b"full":
-            raise QueueFull(f"queue {text(value)} is full: it takes no {len(children)} more tasks")
-        if said == b"queues":
-            raise QueueFull(f"queue {text(value)} does not exist, and there are as many queues as MAX_QUEUES allows")
-        self._saved(name, *reply)
-        return value if said == b"found" else record
-
-    @property
-    def _preparation(self) -> Preparation:
-        if self.children is None:
-            raise RuntimeError("these steps cannot start children")
-        return self.children
 
     def _save(self, name: str, record: bytes, before: bytes = b"") -> tuple[bytes, bytes]:
         with translated():
@@ -215,47 +106,3 @@ class RedisSteps:
 def too_many(most: int) -> TooManySteps:
     """Returns the error for one step more than a task may have."""
     return TooManySteps(f"this task has {most} stored steps, the most that are allowed: split it, or raise MAX_STEPS")
-
-
-def too_many_children(would_have: int) -> TooManyChildren:
-    """Returns the error for children that exceed the bound."""
-    return TooManyChildren(
-        f"a task can have {MOST_CHILDREN} children and parents, this one would have {would_have}: start the rest from "
-        "its children, or submit a batch"
-    )
-
-
-def send_signal(
-    scripts: Scripts, limits: tuple[int, int], task_id: str, name: str, data: Any, by: str, replaces: str, check: Check
-) -> bool:
-    """Stores a signal with its task, and wakes the task if it waits for that. Returns whether it has replaced one.
-
-    The same data may be sent again; `replaces` ("operate" or "admin") is who may replace it. `check` raises for data
-    that does not fit the schema of the signal. Raises TaskNotFound, and IllegalTransition for an ended task, and for a
-    signal that is there with other data, is too late, or does not fit.
-    """
-    value = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-    found, what, checked, member = b"", b"typed", b"", b""
-    while what == b"typed":
-        sent = (task_id, name, json.dumps(by), value, *limits, replaces, checked, member)
-        with translated():
-            found, what, *record = scripts.call_answered("signal_send", *sent)
-        for checked in record:
-            if schema := read_step(name, checked).schema:
-                check(schema, data)
-            member = schema_member(schema)
-    if not found:
-        raise TaskNotFound(id=task_id)
-    if what not in (b"stored", b"replaced"):
-        raise IllegalTransition(f"signal {name!r} is not stored: {_REFUSALS[text(what)]}", state=text(found))
-    return bool(what == b"replaced")
-
-
-_REFUSALS = {
-    "ended": "the task has ended",
-    "other": "the task already has it, with other data: replace it, or use another name",
-    "received": "its handler has received it: an admin can replace it, or any operator once the task is a dead letter",
-    "late": "its time-out has passed, so the task no longer waits for it",
-    "many": "the task has as many steps as MAX_STEPS allows",
-    "large": "the steps of the task would exceed MAX_STEPS_BYTES: send a reference to the data instead",
-}

@@ -68,16 +68,6 @@ def invalid_data(validator: Validator | None, schema: Mapping[str, Any], data: A
     return refusals.invalid(list(_mistakes(validator, schema, data)))
 
 
-def check_signal(schema: Mapping[str, Any], data: Any) -> None:
-    """Raises Refusal for data of a signal that its schema does not accept."""
-    validator = compile_schema(schema)
-    if not validator.is_valid(data):
-        refusal = invalid_data(validator, schema, data)
-        if data is None and (names := schema.get("properties")):
-            refusal.detail += f"; send an object with {validation_messages.choices(names)}"
-        raise refusal
-
-
 def unknown_type(name: str, known: Sequence[str]) -> Refusal:
     """Returns the refusal of a type that is not among those `known`."""
     unknown = f"{validation_messages.shown(name)} is not a task type that a worker offers"

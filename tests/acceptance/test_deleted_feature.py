@@ -14,7 +14,7 @@ from tests.support.features import WITH_TESTS
 from tests.support.harness import ROOT
 
 SOME = (
-    *("unit/test_features.py", "unit/shared/redis", "unit/dashboard/test_partition_choice.py"),
+    *("unit/test_features.py", "unit/test_package.py", "unit/shared/redis", "unit/dashboard/test_partition_choice.py"),
     *("integration/stores/test_scripts.py", "integration/gateway/test_keys.py"),
     *("integration/housekeeping/test_routes.py", "integration/dashboard/test_pages.py"),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.step import SIGNAL, StepKind, encode_step, read_step
 from firmq.shared.domain.task import new_task_id
-from firmq.shared.stores.steps import PreparedChild, StoredSteps
+from firmq.shared.stores.steps import StoredSteps
 from firmq.worker.handlers.parent_results import ParentTask
 
 
@@ -51,10 +51,10 @@ class LocalSteps:
         self.output.append(json.loads(chunk))
         return True
 
-    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[PreparedChild]:
+    def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[tuple[str, str]]:
         return [(new_task_id(), json.dumps(each)) for each in tasks]
 
-    def start_children(self, name: str, record: bytes, group: str, children: Sequence[PreparedChild]) -> bytes:
+    def start_children(self, name: str, record: bytes, group: str, children: Sequence[tuple[Any, ...]]) -> bytes:
         for task_id, body in children:
             self.children[str(task_id)] = self.run_child(str(task_id), json.loads(str(body)))
         return self.save(name, record)

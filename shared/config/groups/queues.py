@@ -44,17 +44,6 @@ class QueueSettings(Group):
         "limits.idempotency_ttl", 86400, "How long the response to a request with an Idempotency-Key is kept.", ge=60
     )
     max_result_bytes: int = at("limits.result_bytes", 1 << 20, "Largest result of a task, as JSON.", ge=64, le=64 << 20)
-    max_steps: int = at("limits.steps", 1000, "Maximum number of stored steps of a task.", ge=1, le=10_000)
-    max_steps_bytes: int = at(
-        "limits.steps_bytes", 1 << 20, "Maximum bytes of all step results of a task together.", ge=1024, le=64 << 20
-    )
-    max_output_bytes: int = at(
-        "limits.output_bytes",
-        1 << 20,
-        "Maximum bytes of the output that a task emits; 32 bytes are added for each chunk.",
-        ge=1024,
-        le=64 << 20,
-    )
     refuse_without_worker: bool = at(
         "gateway.refuse_without_worker",
         False,

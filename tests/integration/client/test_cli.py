@@ -195,15 +195,6 @@ def test_queues_schedules_and_locks_are_looked_after(run: Command) -> None:
     run("locks", "unlock", "recovery", "--token", "none", "--reason", "a test", status=3)
 
 
-def test_a_task_is_given_a_signal(run: Command) -> None:
-    task = run("submit", "noop", "--delay", "3600").strip()
-    assert run("signal", task, "approval", "--data", '{"by": "Ann"}') == f"{task} scheduled\n"
-    run("signal", task, "approval", status=3)
-    assert "already has it, with other data" in run.err
-    assert [each["name"] for each in run.json("show", task)[0]["steps"]] == ["signal:approval"]
-    run("cancel", task)
-
-
 EVIL = "\x1b[2J\x1b]0;owned\x07all is well\x7f \x9b31m \u202e\u2028\t\r\nforged line"
 
 

@@ -70,17 +70,6 @@ def test_a_task_that_has_ended_cannot_be_cancelled(client: Client) -> None:
         client.cancel(task.task_id)
 
 
-def test_a_signal_is_given_once(client: Client) -> None:
-    task = client.submit("echo", 1, delay=timedelta(hours=1)).task_id
-    assert client.signal(task, "approval", {"by": "Ann"}).status is TaskState.SCHEDULED
-    assert client.signal(task, "approval", {"by": "Ann"}).status is TaskState.SCHEDULED
-    with pytest.raises(Conflict, match="already has it, with other data"):
-        client.signal(task, "approval")
-    [step] = client.get(task).steps
-    assert (step.name, step.kind) == ("signal:approval", "signal")
-    client.cancel(task)
-
-
 def test_the_same_key_gives_the_same_task(client: Client) -> None:
     key = str(uuid4())
     first = client.submit("echo", "once", idempotency_key=key)

@@ -79,7 +79,6 @@ OPERATE = {
     "POST /batches/{batch_id}/retry",
     "POST /dlq/failed-tasks/{task_id}/retry",
     "POST /tasks/{task_id}/restore",
-    "POST /tasks/{task_id}/signals/{name}",
     "POST /queues/{name}/pause",
     "POST /queues/{name}/foreign/move",
     "POST /queues/{name}/resume",

@@ -35,6 +35,7 @@ from firmq.shared.domain.task import (
     TaskState,
     Unique,
 )
+from firmq.shared.redis.linker import scripts as names_of_scripts
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
@@ -60,6 +61,8 @@ queues = st.sampled_from(QUEUES)
 types = st.sampled_from(("noop", "nap"))
 """The second may be of the concurrent lane."""
 seconds = st.sampled_from((0, 1, 5, 30))
+IS_DURABLE = "signal_send" in names_of_scripts()
+"""Whether durable functions, a feature, are there."""
 
 
 class Life(RuleBasedStateMachine):
@@ -404,14 +407,14 @@ class Life(RuleBasedStateMachine):
             assert self.scripts.call(*call)[0] < 2
             assert Store(self.redis).found == before
 
-    @precondition(lambda self: self.model.tasks)
+    @precondition(lambda self: IS_DURABLE and self.model.tasks)
     @rule(pick=any_task, asleep=st.booleans())
     def signal(self, pick: int, asleep: bool) -> None:
         task_id = self.one(pick, *((S.SCHEDULED,) if asleep else S))
         said = self.scripts.call("signal_send", task_id, "go", '"me"', "1", 100, 10_000)
         assert tuple(each.decode() for each in said) == self.model.signal(task_id, "go")
 
-    @precondition(lambda self: self.handed_out)
+    @precondition(lambda self: IS_DURABLE and self.handed_out)
     @rule(pick=any_task, queue=queues, count=st.integers(0, 3), delay=st.none() | seconds)
     def start_children(self, pick: int, queue: str, count: int, delay: int | None) -> None:
         known = self.store.members(keys.QUEUES)
@@ -426,7 +429,7 @@ class Life(RuleBasedStateMachine):
             said = self.scripts.call("children_start", *begun, *arguments)[0].decode()
             assert said == self.model.start_children(task_id, token, "g", new)
 
-    @precondition(lambda self: self.handed_out)
+    @precondition(lambda self: IS_DURABLE and self.handed_out)
     @rule(pick=any_task, read=st.booleans(), again=st.booleans())
     def restart(self, pick: int, read: bool, again: bool) -> None:
         task_id, token, _ = self.holder(pick)

@@ -19,6 +19,7 @@ from redis.exceptions import ResponseError
 
 from firmq.shared.redis import linker, scripts
 from tests.integration.model.test_life import Life, chosen
+from tests.support.features import rows
 from tests.support.planting import plant
 
 
@@ -104,15 +105,11 @@ BUGS = {
     "a step is taken from who lost the lease": Bug("step_save", "t.token ~= token or", "false or"),
     "a step is stored again": Bug("step_save", "if before and not replaces then return {'found', before, writes} end", ""),
     "a sleep is not over in the next attempt": Bug("step_load", "if over == 1 then", "if false then"),
-    "a signal wakes nobody": Bug("signal_send", "then run_now_one(id) end", "then local _ = id end"),
     "a signal that came before the wait is not seen": Bug("report", """if not step or (kind == 'signal' and not string.find(step, '^{"kind":"wait"')) then""", "if not step then"),
     "a task does not wait for its children": Bug("report", "  return open > 0\nend", "  return false\nend"),
     "a task runs at the end of its first child": Bug("report", "'open_parents', open)", "'open_parents', 1)"),
     "a cancel does not reach children": Bug("_relations", "if t.spawned and to == 'cancelled' then cancel_children(id) end"),
-    "children are started by who lost the lease": Bug("children_start", "t.token ~= token or", "false or"),
-    "a task that begins anew keeps its steps": Bug("steps_restart", "gone[#gone + 1] = field"),
-    "a task that begins anew loses a signal": Bug("steps_restart", "signals, bytes = signals + 1, bytes + #value", "gone[#gone + 1] = field"),
-    "a task that begins anew keeps its children": Bug("steps_restart", "if parent[3] then", "if false then"),
+    **{name: Bug(*about) for name, *about in rows("PLANTED")},
 }  # fmt: skip
 
 

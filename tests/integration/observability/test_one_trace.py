@@ -321,12 +321,3 @@ def test_a_schedule_begins_a_trace_and_housekeeping_tells_what_it_did(
     round_ = collector.wait_for("housekeeping schedules")[0]
     assert round_.about["firmq.housekeeping.items"] >= 1
     assert round_.instance == "hk-1"
-
-
-def test_how_steps_are_stored_is_no_span_of_the_handler(
-    system: System, collector: Collector, http: httpx.Client, tmp_path: Path
-) -> None:
-    system.start_worker(TASK_MODULES="tests.support.handlers_durable")
-    task_id = submit(http, "walk", {"folder": str(tmp_path), "names": ["a", "b"]})
-    assert system.ended(task_id).attempts[0].spans == ()
-    the_one(collector.wait_for("process walk"))

@@ -16,7 +16,7 @@ import pytest
 from firmq import AsyncQueue, Queue, new_task
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import partition_of_id
-from firmq.shared.redis.client import connect, text
+from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.pauses import Pauses, of_type
 from firmq.shared.stores.workers import NO_TYPES
@@ -171,29 +171,6 @@ def test_a_worker_stops_in_order_while_a_partition_is_away(three_servers: Server
     time.sleep(1)
     worker.terminate()
     assert worker.wait(90) == 0
-
-
-def test_steps_are_stored_in_the_partition_of_their_task(three_servers: Servers, tmp_path: Path) -> None:
-    system = three_servers.system
-    system.start("worker", WORKER_EXECUTORS="1", TASK_MODULES="tests.support.handlers_children")
-    system.start("housekeeper")
-    wait_until(lambda: types_known(three_servers), "the types are published everywhere")
-    with ExitStack() as stack, queue_of(three_servers) as queue:
-        stores = [Scripts(stack.enter_context(connect(each.url))) for each in three_servers.servers]
-        done = set()
-        for _ in range(40):
-            folder = tmp_path / f"flow-{len(list(tmp_path.iterdir()))}"
-            folder.mkdir()
-            task = queue.submit("family", {"folder": str(folder), "many": 2})
-            queue.wait(task.task_id, timeout=120)
-            assert queue.get(task.task_id).status == "completed", queue.get(task.task_id)
-            for scripts in stores:
-                children = scripts.redis.keys("rq:job:*")
-                assert {place(text(each).removeprefix("rq:job:")) for each in children} <= {stores.index(scripts)}
-            done.add(place(task.task_id))
-            if done == {0, 1, 2}:
-                return
-    raise AssertionError(f"only in {done}")
 
 
 def test_a_schedule_of_the_file_is_in_one_partition(three_servers: Servers, tmp_path: Path) -> None:

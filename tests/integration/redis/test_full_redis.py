@@ -40,16 +40,17 @@ from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import redeliver, run_now, submission_check
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.tasks import discard
+from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store
 
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "children_start", "personal_key_add", "request_begin",
+    "batch_extend", "batch_open", "personal_key_add", "request_begin",
     "rq_adopt", "rq_entry",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
-    "submit_one_once",
+    "submit_one_once", *rows("NEW"),
 }  # fmt: skip
 """Scripts that bring something new, or ask whether that would be taken, which a full Redis is to refuse."""
 

@@ -268,14 +268,6 @@ def tasks_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
     return (0, *(part for task in new for part in submit_arguments(task)))
 
 
-@worst("children_start", 4100)
-def children_with_all_that_a_child_can_have(store: Store) -> tuple[Any, ...]:
-    [(task, token)] = claimed(store, 1)
-    new = [noop(tags=TAGS, webhook=HOOK, limit_key="k", fair_key=f"t{at}") for at in range(250)]
-    children = [part for child in new for part in submit_arguments(child)]
-    return (task, token, "pages", '{"kind":"result"}', 1000, 1 << 20, "", 0, "", "pages", "0", *children)
-
-
 @worst("submit_outbox", 6000)
 def rows_with_all_that_a_task_can_have(store: Store) -> tuple[Any, ...]:
     return (0, 1000, 1000, 0, *tasks_with_all_that_a_task_can_have(store)[1:])
@@ -642,16 +634,6 @@ def many_failed_steps(store: Store) -> tuple[Any, ...]:
     return steps_of_a_task(store, "error")
 
 
-@worst("steps_restart", 2100)
-def a_task_with_unread_signals_and_children(store: Store) -> tuple[Any, ...]:
-    task_id, token = steps_of_a_task(store, "result")
-    signals: Any = {f"step:signal:{number}": '{"kind":"signal"}' for number in range(1000)}
-    parents = json.dumps([[f"task-{number}", "end", "pages"] for number in range(1000)])
-    store.redis.hset(keys.rq_job(task_id), mapping=signals)
-    store.redis.hset(keys.rq_job(task_id), "parents", parents)
-    return (task_id, token, "[]", 0)
-
-
 # --- scripts that do one thing, whatever there is ---
 
 TASK = submit_arguments(noop())
@@ -694,8 +676,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "schedule_fire": ("", "", "s", "1", "1", "2", 0, "allow", *TASK),
     "schedule_pause": ("s", "1", "{}", ""),
     "schedule_put": ("s", "{}", "1", "api", "1", "[]", "normal", "noop", "{}"),
-    "signal_send": ("id", "approval", '""', "null", 1000, 1 << 20),
-    "output_append": ("id", "token", 1, 1, '"chunk"', 1 << 20),
     "step_load": ("id", "token"),
     "step_save": ("id", "token", "name", "{}", 1000, 1 << 20, ""),
     "submission_check": (),

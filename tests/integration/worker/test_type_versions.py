@@ -7,7 +7,6 @@ import json
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,19 +132,6 @@ def test_a_type_that_is_concurrent_in_one_version_only_runs_on_both(system: Syst
     ended = details(system, ids)
     assert {(each.summary.attempt, each.summary.failures, len(each.attempts)) for each in ended} == {(1, 0, 1)}
     assert {each.result[0] for each in ended} == {"before", "after"}
-
-
-@pytest.mark.parametrize("kind", ["pinned", "pinned-async"])
-def test_a_task_with_steps_stays_on_its_version(system: System, tmp_path: Path, kind: str) -> None:
-    for version in ("1", "2"):
-        system.start_worker(
-            TASK_MODULES="tests.support.handlers_durable", APP_VERSION=version, WORKER_EXECUTORS="1", EXECUTOR_SLOTS="2"
-        )
-    system.start_housekeeper()
-    ids = system.submit_many([(kind, json.dumps({"folder": str(tmp_path)}))] * 20)
-    found = [{attempt.app_version for attempt in each.attempts} for each in details(system, ids)]
-    assert Counter(map(len, found)) == {1: 20}
-    assert set.union(*found) == {"1", "2"}
 
 
 # --- step by step ---

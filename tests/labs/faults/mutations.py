@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.labs.faults.checks import Check
+from tests.support.features import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,10 @@ def _laboratory(*faults: str, seconds: float) -> Check:
 
 def _tests(file: str, *names: str) -> Check:
     return Check(tests=tuple(f"tests/{file}.py::{name}" for name in names))
+
+
+def _of_feature(name: str, promise: str, path: str, old: str, new: str, tests: tuple[str, ...]) -> Mutation:
+    return Mutation(name, promise, path, old, new, _tests(*tests))
 
 
 def _scripts(*names: str) -> Check:
@@ -94,7 +99,6 @@ DRAIN = "SIGTERM lets running tasks finish"
 BOUNDED = "Requests, queues and stored tasks"
 STEADY = "Under a steady load nothing grows"
 STEPS = "A stored step of a durable function"
-SIGNALS = "An accepted signal reaches its handler"
 DAMAGE = "A corrupted key or record harms no other task"
 
 MUTATIONS: Sequence[Mutation] = (
@@ -972,20 +976,5 @@ MUTATIONS: Sequence[Mutation] = (
         "if not t or t.state ~= 'running' then return {'lost', ''} end\n",
         _tests("integration/stores/test_steps", "test_a_lost_lease_can_neither_read_nor_write"),
     ),
-    Mutation(
-        "a step that is stored behind one that Redis has lost",
-        STEPS,
-        "shared/redis/lua/steps/step_save.lua",
-        "if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end\n",
-        "",
-        _tests("integration/worker/test_lost_steps", "test_a_signal_that_comes_after_a_loss_does_not_hide_it"),
-    ),
-    Mutation(
-        "a signal that wakes no task",
-        SIGNALS,
-        "shared/redis/lua/steps/signal_send.lua",
-        "if t.state == 'scheduled' and t.awaits == 'signal ' .. ARGV[3] then run_now_one(id) end\n",
-        "",
-        _tests("integration/stores/test_signals", "test_a_signal_wakes_the_task_that_waits_for_it"),
-    ),
+    *(_of_feature(*row) for row in rows("MUTATIONS")),
 )

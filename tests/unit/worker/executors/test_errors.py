@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from firmq import GiveUp, LocalClient, RetryLater, TaskSuspended, TimeLimitExceeded, step, task
+from firmq import GiveUp, RetryLater, TaskSuspended, TimeLimitExceeded, task
 from firmq.shared.config.settings import Settings
 from firmq.worker.executors.attempt import let_go
 from firmq.worker.executors.ipc import Assignment, EndedAttempt
@@ -201,33 +201,6 @@ async def _in_a_group(error: BaseException) -> None:
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(one())
-
-
-@pytest.mark.parametrize(
-    ("error", "calls", "said"),
-    [
-        (KEY, 1, "StepFailed: step 'a' failed with KeyError: 'price'"),
-        (GiveUp("no"), 1, "GiveUp: no"),
-        (AWAY, 3, "ConnectionError: partner 17 is away"),
-    ],
-)
-def test_a_step_is_retried_by_what_a_group_holds(error: BaseException, calls: int, said: str) -> None:
-    seen: list[int] = []
-
-    async def work() -> None:
-        seen.append(1)
-        await _in_a_group(error)
-
-    async def run() -> None:
-        await step("a", work, retries=2, retry_delay=0, give_up_on=[KeyError])
-
-    local = LocalClient([], settings=Settings())
-    registry = Registry()
-    task("steps", max_retries=0, registry=registry)(run)
-    local.handlers = dict(registry.handlers)
-    failed = local.get(local.submit("steps", {}).task_id).error
-    assert failed
-    assert (len(seen), f"{failed.type}: {failed.message}") == (calls, said)
 
 
 @dataclass(frozen=True)

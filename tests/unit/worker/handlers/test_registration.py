@@ -12,7 +12,6 @@ import pytest
 
 from firmq import LocalClient
 from firmq.shared.config.settings import Settings
-from firmq.worker.durable.steps import step
 from firmq.worker.handlers.registry import HandlerError, Registry, task
 
 if TYPE_CHECKING:
@@ -66,21 +65,6 @@ def test_an_argument_out_of_range_is_refused_with_the_names_of_handler_and_argum
         assert argument in str(refused.value)
         assert "'send'" in str(refused.value) or "_send" in str(refused.value)
         assert not registry.handlers
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"retries": True},
-        {"retries": 1.5},
-        {"retry_delay": NAN},
-        {"retry_delay": FIVE},
-        {"give_up_on": ["OSError"]},
-    ],
-)
-def test_a_step_checks_its_options_before_it_fails(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        step("a", _send, 1, **options)
 
 
 def _send(order: int) -> int:
@@ -155,22 +139,6 @@ def test_what_calls_a_function_is_run_and_its_awaitable_awaited(function: Any, t
         task("send", registry=registry, threads=threads)(function)
     local.handlers = registry.handlers
     assert local.result(local.submit("send", {"order": 4}).task_id) == 8
-
-
-def test_steps_are_awaited_behind_a_plain_decorator() -> None:
-    async def twice(order: int) -> int:
-        first: int = await step("a", _double, order)
-        return first
-
-    registry, local = Registry(), LocalClient([], settings=Settings())
-    task("send", registry=registry)(_plainly(twice))
-    local.handlers = registry.handlers
-    ended = local.get(local.submit("send", {"order": 4}).task_id)
-    assert (ended.result, [each.name for each in ended.steps]) == (8, ["a"])
-
-
-async def _double(order: int) -> int:
-    return order * 2
 
 
 def test_only_parameters_are_resolved() -> None:

@@ -1,0 +1,1 @@
+"""Durable functions: handlers whose steps are stored, so that a later attempt does not repeat them."""

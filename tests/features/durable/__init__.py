@@ -1,0 +1,1 @@
+"""Durable functions: steps, sleeps, signals, children, output."""
