@@ -16,7 +16,6 @@ from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.idempotency import Idempotency
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.locks import LockAdmin
-from firmq.shared.stores.output import Outputs
 from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import Queues
@@ -48,7 +47,6 @@ class Stores:
     incidents: Incidents
     limits: Limits
     locks: LockAdmin
-    outputs: Outputs
     personal_keys: PersonalKeys
     queues: Queues
     schedules: ScheduleStore
@@ -82,7 +80,6 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
         incidents=Incidents(scripts, workers),
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
-        outputs=Outputs(redis),
         personal_keys=PersonalKeys(Scripts(accounts, confirm_writes=settings.confirm_writes)),
         queues=queues,
         schedules=ScheduleStore(scripts),

@@ -18,7 +18,6 @@ from werkzeug.routing import BaseConverter
 
 from firmq.gateway.auth.authenticator import Authenticator
 from firmq.gateway.circuit_breaker import CircuitBreaker
-from firmq.gateway.events.broadcaster import Broadcaster
 from firmq.gateway.feature import Services, features
 from firmq.gateway.http import errors, middleware
 from firmq.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
@@ -65,7 +64,6 @@ from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.idempotency import Idempotency
 from firmq.shared.stores.limits import Limits as TaskLimits
 from firmq.shared.stores.locks import LockAdmin
-from firmq.shared.stores.output import Outputs
 from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
@@ -166,7 +164,8 @@ def _add_routes(
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
     records = Records(scripts, queues.register, Payloads.of(settings))
-    services = _services(records, queues, settings, metrics, tracing)
+    events = EventRoutes(Poller(records, Batches(scripts)), app.config["STOPPING"])
+    services = _services(records, queues, settings, metrics, tracing, events)
     circuit_breaker = CircuitBreaker()
     routes = (
         *_routes_of_tasks(services, records, tracing, waiters, app.config["STOPPING"]),
@@ -192,7 +191,9 @@ def _add_routes(
     app.extensions["authenticator"] = guards.authenticator
 
 
-def _services(records: Records, queues: Queues, settings: Settings, metrics: Metrics, tracing: Tracing) -> Services:
+def _services(
+    records: Records, queues: Queues, settings: Settings, metrics: Metrics, tracing: Tracing, events: EventRoutes
+) -> Services:
     scripts, context = records.scripts, _limits(settings).context
     type_cache = TypeCache(
         TaskTypes(scripts.redis),
@@ -211,6 +212,7 @@ def _services(records: Records, queues: Queues, settings: Settings, metrics: Met
         TaskFactory(type_cache, tracing, settings.default_priority, context, records.payloads, scripts.mark, admits),
         metrics,
         Redaction(settings.dashboard_redact),
+        events,
     )
 
 
@@ -237,7 +239,7 @@ def _routes_of_tasks(
         EarlierTaskReader(records, batches, idempotency, settings.max_body_bytes),
     )
     yield BatchRoutes(batches)
-    yield EventRoutes(Broadcaster(Poller(records, batches, Outputs(scripts.redis), services.redaction), stopping))
+    yield services.events
     yield DeadLetterRoutes(services.dead_letters)
     yield BreakdownRoutes(Breakdowns(records, batches))
 

@@ -10,6 +10,7 @@ from firmq.shared.registry import features_of
 
 if TYPE_CHECKING:
     from firmq.gateway.metrics import Metrics
+    from firmq.gateway.routes.events import EventRoutes
     from firmq.shared.config.settings import Settings
     from firmq.shared.domain.redaction import Redaction
     from firmq.shared.redis.scripts import Scripts
@@ -34,6 +35,7 @@ class Services:
     task_factory: TaskFactory
     metrics: Metrics
     redaction: Redaction
+    events: EventRoutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from typing import Any
 
 FEATURES: tuple[str, ...] = (
     "bulk",
-    "durable",
     "outbox",
     "history",
+    "durable",
     "rq",
 )
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 LONGEST = 32_768
 """Characters of data or of a result that the page shows; the whole value can be downloaded."""
 
-MOST_CHUNKS = 500
-"""Chunks of output that the page shows, the last ones."""
-
 blueprint = Blueprint("task", __name__)
 
 
@@ -138,7 +135,6 @@ def show_task(reading: Reading, edited: str | None = None, problem: str | None =
         trace=_trace(found),
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
         deliveries=context.queries.deliveries(found),
-        output=_output(found.summary.id),
         **more,
     )
 
@@ -160,21 +156,6 @@ def _text(value: object) -> str:
     if isinstance(value, PayloadReference):
         return f"{size(value.size)} in the payload store: see the download"
     return pretty(context.redaction.hide(value))
-
-
-def _output(task_id: str) -> str:
-    """Returns the last chunks that the task has emitted: text as it is, anything else as JSON in a line of its own."""
-    return "".join(_chunk(each.chunk) for each in context.stores.outputs.latest(task_id, MOST_CHUNKS))[-LONGEST:]
-
-
-def _chunk(chunk: bytes | None) -> str:
-    if chunk is None:
-        return "..."
-    try:
-        value = context.redaction.hide(json.loads(chunk))
-    except ValueError:
-        return "(unreadable)\n"
-    return value if isinstance(value, str) else f"{json.dumps(value, ensure_ascii=False)}\n"
 
 
 def _command(found: TaskDetail) -> str | None:

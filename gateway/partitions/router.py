@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlencode
 
 from redis.exceptions import RedisError
 
-from firmq.gateway.events.output import entry_order
 from firmq.gateway.http import errors
 from firmq.gateway.http.parts import PART, POSITIONS, Across
 from firmq.gateway.partitions import merging
@@ -26,7 +25,7 @@ from firmq.gateway.partitions.members import Answer, Environ, Member, Members
 from firmq.gateway.partitions.placement import Placement
 from firmq.gateway.routes.tasks import bad_cursor
 from firmq.gateway.schemas.values import PageQuery
-from firmq.shared.domain.merged_pages import order, order_of_name, read_cursor
+from firmq.shared.domain.merged_pages import order, order_of_entry, order_of_name, read_cursor
 from firmq.shared.domain.partition import not_answering, partition_of_id, preferred
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.partition_lookup import locate_all
@@ -376,7 +375,7 @@ HANDLERS: Mapping[Across, Handler] = {
     Across.ONE: one_document(merging.together),
     Across.HOLDER: any_holder,
     Across.PAGES: paged(),
-    Across.PAGES_BY_ENTRY: paged(entry_order),
+    Across.PAGES_BY_ENTRY: paged(order_of_entry),
     Across.PAGES_BY_NAME: paged(order_of_name),
     Across.BY_NAME: merged(merging.by("name")),
     Across.KEYS: merged(merging.by("id")),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from flask import g, request
 
 from firmq.gateway import present
 from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
-from firmq.gateway.events.output import OutputObservation, last_chunk
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.batches import BatchView
 from firmq.gateway.schemas.tasks import TaskView
 from firmq.shared.domain import strict_json
-from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TaskSummary
 from firmq.shared.errors import BatchNotFound, TaskNotFound
 from firmq.shared.stores.batches import Batch, Batches
-from firmq.shared.stores.output import Outputs
 from firmq.shared.stores.tasks import Records
 from firmq.shared.submission import refusals
 
@@ -28,20 +26,22 @@ ANSWERS = {
     204: Answer(description="Last-Event-ID is the id of the last event: no more events follow.", media_type=""),
 }
 
-OUTPUT, HIDDEN_OUTPUT = "output", "hidden output"
-"""Kinds of subjects: the output of a task as it is, and as callers with a personal key see it."""
 UNBUFFERED = {"X-Accel-Buffering": "no"}
 """Makes nginx forward each event immediately."""
 
 
-class Poller:
-    """Reads tasks and batches in one round trip each, output page by page, and builds events only for changes."""
+Read = Callable[[Sequence[tuple[Watch, bool]]], Iterable[Observation]]
+"""Returns what is seen for each watch of a kind of subjects, given whether the task has ended."""
 
-    def __init__(self, records: Records, batches: Batches, outputs: Outputs, redaction: Redaction) -> None:
+
+class Poller:
+    """Reads tasks and batches in one round trip each, and builds events only for changes."""
+
+    def __init__(self, records: Records, batches: Batches) -> None:
         self.records = records
         self.batches = batches
-        self.outputs = outputs
-        self.redactions = {OUTPUT: None, HIDDEN_OUTPUT: redaction}
+        self.kinds: dict[str, Read] = {}
+        """What features add: kinds of subjects that are about a task."""
         self.seen: dict[Subject, tuple[TaskSummary | Batch, Snapshot]] = {}
 
     def __call__(self, watched: Collection[Watch]) -> Iterator[tuple[Watch, Observation]]:
@@ -55,14 +55,12 @@ class Poller:
         if len(subjects) > 1:
             self.seen = {subject: (found[subject], snapshot) for subject, snapshot in observations.items()}
         yield from ((watch, observations[watch[0]]) for watch in watched if watch[0] in observations)
-        names = {name for kind, name in subjects if kind in self.redactions}
-        # The state first: what has ended by then has written all of its output.
-        states = {each.id: each.state for each in self.records.summaries(list(names))}
-        wanted = [each for each in watched if each[0][0] in self.redactions and each[0][1] in states]
-        pages = self.outputs.after([(name, last_chunk(last)) for (_, name), last in wanted])
-        for watch, page in zip(wanted, pages, strict=True):
-            kind, name = watch[0]
-            yield watch, OutputObservation(page, states[name].ended, self.redactions[kind])
+        names = {name for kind, name in subjects if kind in self.kinds}
+        # The state first: a task that has ended by then writes nothing more.
+        ended = {each.id: each.state.ended for each in self.records.summaries(list(names))}
+        for kind, read in self.kinds.items():
+            wanted = [(each, ended[each[0][1]]) for each in watched if each[0][0] == kind and each[0][1] in ended]
+            yield from zip((watch for watch, _ in wanted), read(wanted), strict=True)
 
     def _snapshot(self, subject: Subject, found: TaskSummary | Batch) -> Snapshot:
         known = self.seen.get(subject)
@@ -70,10 +68,11 @@ class Poller:
 
 
 class EventRoutes:
-    """Server-Sent Events of a task or a batch."""
+    """Server-Sent Events of a task or a batch, or of what a feature adds to `poller`."""
 
-    def __init__(self, broadcaster: Broadcaster) -> None:
-        self.broadcaster = broadcaster
+    def __init__(self, poller: Poller, stopping: threading.Event) -> None:
+        self.poller = poller
+        self.broadcaster = Broadcaster(poller, stopping)
 
     @endpoint(
         "GET",
@@ -91,25 +90,7 @@ class EventRoutes:
         changes within a quarter of a second only the last is sent. The response is 503 when the maximum number of
         streams is open, or the client of the API key already holds as many as are free.
         """
-        return self._watch(("task", task_id), TaskNotFound)
-
-    @endpoint(
-        "GET",
-        "/tasks/{task_id}/stream",
-        Across.ID,
-        tag="tasks",
-        answers=ANSWERS,
-        problems=(refusals.NOT_FOUND, errors.BUSY),
-        events=True,
-    )
-    def output(self, task_id: str) -> Reply:
-        """Streams the handler's output (`emit`) as Server-Sent Events until the task has ended.
-
-        Events `output` have `attempt` and `chunk`, in the order in which they were emitted, from the first one on. A
-        repeated attempt appends to the chunks of the previous one. The event `truncated` means that the task reached
-        MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
-        """
-        return self._watch((HIDDEN_OUTPUT if g.get("redaction") else OUTPUT, task_id), TaskNotFound)
+        return self.watch(("task", task_id), TaskNotFound)
 
     @endpoint(
         "GET",
@@ -125,9 +106,10 @@ class EventRoutes:
 
         Events `state` and, last, `end` have the batch as GET /batches/{batch_id} shows it.
         """
-        return self._watch(("batch", batch_id), BatchNotFound)
+        return self.watch(("batch", batch_id), BatchNotFound)
 
-    def _watch(self, subject: Subject, missing: type[TaskNotFound | BatchNotFound]) -> Reply:
+    def watch(self, subject: Subject, missing: type[TaskNotFound | BatchNotFound]) -> Reply:
+        """Streams what is new of a subject until it has ended. Raises `missing`."""
         if request.method == "HEAD":
             return Reply(content=b"", media_type=MEDIA_TYPE)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,6 +13,7 @@ T = TypeVar("T")
 _ARCHIVED = "h"
 """The beginning of positions in the history (`shared/features/history/records.py`)."""
 _CURSOR = "p."
+_ENTRY_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
 
 
 class Part(NamedTuple, Generic[T]):
@@ -53,6 +55,17 @@ def order(position: str) -> tuple[bool, float, str]:
     """Returns the sort key of an item's position, SCORE_ID: the latest first, and archived tasks last."""
     score, _, member = position.removeprefix(_ARCHIVED).partition("_")
     return not position.startswith(_ARCHIVED), float(score), member
+
+
+def parse_entry_id(entry_id: str) -> tuple[int, int] | None:
+    """Returns the two numbers of an entry's id, for comparisons; None for anything else."""
+    found = _ENTRY_ID.fullmatch(entry_id)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def order_of_entry(entry_id: str) -> tuple[int, int]:
+    """Returns the sort key of an entry of a stream."""
+    return parse_entry_id(entry_id) or (0, 0)
 
 
 def order_of_name(position: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The steps of a task on its page, and the forms of the signals that it waits for."""
+"""The steps and the output of a task on its page, and the forms of the signals that it waits for."""
 
 from __future__ import annotations
 

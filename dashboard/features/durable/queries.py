@@ -1,4 +1,4 @@
-"""What the page of a task shows of its steps and signals."""
+"""What the page of a task shows of its steps, output and signals."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from firmq.dashboard.auth.security import person
 from firmq.dashboard.auth.users import Role
 from firmq.dashboard.context import PageContext
 from firmq.dashboard.forms import Field, Mistakes, blamed, fields_of, filled
+from firmq.dashboard.pages.task import LONGEST
 from firmq.shared.domain.step import SIGNAL, Step, StepKind
 from firmq.shared.domain.task import TaskDetail, TaskState
+from firmq.shared.features.durable.output import Outputs
 from firmq.shared.features.durable.signals import Signals
 
 MOST_STEPS = 50
 """Steps that the page shows, the last ones."""
+MOST_CHUNKS = 500
+"""Chunks of output that the page shows, the last ones."""
 
 
 class DurableQueries:
-    """Steps and signals of tasks, with the store of signals."""
+    """Steps, output and signals of tasks, with the store of signals."""
 
     def __init__(self, context: PageContext) -> None:
         self.signals = Signals.of(context.stores.queues.scripts, context.settings)
+        self.outputs = Outputs(context.stores.queues.scripts.redis)
         self.redaction = context.redaction
 
     def steps(self, found: TaskDetail) -> list[tuple[Step, str]]:
@@ -32,6 +37,19 @@ class DurableQueries:
 
     def _value(self, step: Step) -> str:
         return json.dumps(self.redaction.hide(step.value), ensure_ascii=False)
+
+    def output(self, task_id: str) -> str:
+        """Returns the last chunks that a task has emitted: text as it is, all else as JSON in lines of their own."""
+        return "".join(self._chunk(each.chunk) for each in self.outputs.latest(task_id, MOST_CHUNKS))[-LONGEST:]
+
+    def _chunk(self, chunk: bytes | None) -> str:
+        if chunk is None:
+            return "..."
+        try:
+            value = self.redaction.hide(json.loads(chunk))
+        except ValueError:
+            return "(unreadable)\n"
+        return value if isinstance(value, str) else f"{json.dumps(value, ensure_ascii=False)}\n"
 
     def open_signals(
         self, found: TaskDetail, posted: str = "", mistakes: Mistakes = ()

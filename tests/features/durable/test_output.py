@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,11 @@ import pytest
 
 from firmq.shared.client import Client, NotFound, OutputChunk
 from firmq.shared.errors import LeaseEnded
+from firmq.shared.features.durable.output import Outputs
 from firmq.shared.features.durable.store import DurableSteps
-from firmq.shared.stores.output import Outputs
 from tests.integration.client.conftest import Running
 from tests.integration.client.test_events import events_of, open_stream
+from tests.integration.gateway.test_large_batches import resident
 from tests.support.harness import free_port, wait_until
 from tests.support.keys import keys
 
@@ -170,3 +175,25 @@ def _page(port: int, path: str) -> bool:
         return bool(urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5).status == 200)
     except URLError:
         return False
+
+
+def test_output_that_is_not_read_takes_little_memory(running: Running) -> None:
+    def memory() -> int:
+        pid = running.gateway.pid
+        return resident(list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())))
+
+    with Client(running.url) as client, ExitStack() as stack:
+        task = client.submit("echo", 1, delay=600).task_id
+        for _ in range(90):
+            running.system.redis.xadd(keys.output(task), {"attempt": 1, "chunk": f'"{"x" * 10_000}"'})
+        before = memory()
+        callers = [stack.enter_context(closing(socket.socket())) for _ in range(150)]
+        for each in callers:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            each.connect(("127.0.0.1", int(running.url.rpartition(":")[2])))
+            each.sendall(f"GET /tasks/{task}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wait_until(lambda: select.select(callers, [], [], 0)[0] == callers, "all are answered")
+        with callers[-1].makefile("rb") as response:
+            assert sum(1 for _ in islice((line for line in response if line.startswith(b"data:")), 90)) == 90
+        assert memory() - before < 60
+        client.cancel(task)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import select
 import signal
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, suppress
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,8 @@ from firmq.gateway.events.broadcaster import UNREAD_BYTES, Broadcaster, Snapshot
 from firmq.shared.client import Client, TaskState, new_task
 from firmq.shared.submission.refusals import Refusal
 from tests.integration.client.conftest import Running, start_gateway
-from tests.integration.gateway.test_large_batches import resident
 from tests.support.figures import judge_since
 from tests.support.harness import free_port, wait_until
-from tests.support.keys import keys
 
 
 def open_stream(url: str, path: str, **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
@@ -265,25 +261,3 @@ def test_nothing_is_read_for_a_client_that_does_not_read_and_the_largest_gives_w
     broadcaster.bound_unread()
     assert [each.said[-1:] for each in sinks[:2]] == [[], [b"DISCONNECTED"]]
     assert sinks[2].said != [b"DISCONNECTED"]
-
-
-def test_output_that_is_not_read_takes_little_memory(running: Running) -> None:
-    def memory() -> int:
-        pid = running.gateway.pid
-        return resident(list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())))
-
-    with Client(running.url) as client, ExitStack() as stack:
-        task = client.submit("echo", 1, delay=600).task_id
-        for _ in range(90):
-            running.system.redis.xadd(keys.output(task), {"attempt": 1, "chunk": f'"{"x" * 10_000}"'})
-        before = memory()
-        callers = [stack.enter_context(closing(socket.socket())) for _ in range(150)]
-        for each in callers:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            each.connect(("127.0.0.1", int(running.url.rpartition(":")[2])))
-            each.sendall(f"GET /tasks/{task}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        wait_until(lambda: select.select(callers, [], [], 0)[0] == callers, "all are answered")
-        with callers[-1].makefile("rb") as response:
-            assert sum(1 for _ in islice((line for line in response if line.startswith(b"data:")), 90)) == 90
-        assert memory() - before < 60
-        client.cancel(task)

@@ -21,7 +21,6 @@ PAGE_BYTES = 32 << 10
 """A page has at most so many entries, and chunks of so many bytes or one larger chunk."""
 _LINE_END = re.compile(rb"[\r\n]")
 """Would end a field of an event stream."""
-_ENTRY_ID = re.compile(r"(\d{1,20})-(\d{1,20})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,6 @@ class OutputEntry:
     id: str
     attempt: int
     chunk: bytes | None
-
-
-def parse_entry_id(entry_id: str) -> tuple[int, int] | None:
-    """Returns the two numbers of an entry's id, for comparisons; None for anything else."""
-    found = _ENTRY_ID.fullmatch(entry_id)
-    return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
