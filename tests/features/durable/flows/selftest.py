@@ -5,6 +5,7 @@ Its status is 1 when one is not found.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -56,7 +57,10 @@ def found(bug: Bug) -> bool:
     words = ["--most", "3", "--double", "0", "--side-by-side", "3", "--longest", "20"]
     command = [sys.executable, "-m", "tests.features.durable.flows", *words]
     with copied_code((bug.path, bug.old, bug.new)) as code:
-        done = subprocess.run(command, cwd=code, capture_output=True, text=True, timeout=200, check=False)
+        environment = {**os.environ, "PYTHONPATH": str(code)}  # executors do not look for modules in their folder
+        done = subprocess.run(
+            command, cwd=code, env=environment, capture_output=True, text=True, timeout=200, check=False
+        )
     print(f"{'found' if done.returncode else 'NOT FOUND'}: {bug.what}\n  {_first_finding(done.stdout)}", flush=True)
     return done.returncode == 1 and "findings" in done.stdout
 
