@@ -107,14 +107,14 @@ class Measure:
 
 
 MEASURES = (
-    Measure("product lines, Python and Lua, nothing generated", product, 68_590, 60_000),
-    Measure("of these outside of features/", core, 62_000, 36_000),
+    Measure("product lines, Python and Lua, nothing generated", product, 68_915, 60_000),
+    Measure("of these outside of features/", core, 60_340, 36_000),
     Measure("files that mention partitions, beside their own", mention_partitions, 77, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
-    Measure("lines of tests", tests, 89_125, 72_000),
+    Measure("lines of tests", tests, 89_285, 72_000),
     Measure("changed lines of the largest commit, without moves", largest, 1_500, 1_500),
 )
 
