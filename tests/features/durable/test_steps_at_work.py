@@ -106,7 +106,7 @@ def test_a_step_that_ends_while_redis_restarts_is_stored(
 @KINDS
 def test_an_attempt_that_lost_its_lease_stores_no_step(system: System, tmp_path: Path, kind: str) -> None:
     """The worker is suspended, the executor continues: what it stores then would be a second truth."""
-    worker = start(system, LEASE_TIME="3")
+    worker = start(system, LEASE_TIME="30")  # the next extension, which stops the attempt, is seconds away
     walk = Walk(system, tmp_path, kind)
     system.redis.hset(system.scripts.keys.rq_job(walk.id), "token", "of another attempt")
     walk.hold.unlink()
