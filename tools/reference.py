@@ -147,7 +147,7 @@ def _word(action: argparse.Action) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
     named = [each for each in _actions(parser) if each.help and not isinstance(each.choices, Mapping)]
-    return table("argument, meaning", ((f"`{_word(each)}`", each.help) for each in named))
+    return table("argument, meaning", ((f"`{_word(each)}`", str(each.help).replace("%%", "%")) for each in named))
 
 
 def rq_features() -> str:
