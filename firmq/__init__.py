@@ -101,48 +101,6 @@ if TYPE_CHECKING:
         worker_started,
         worker_stopping,
     )
-    from firmq.worker.features.durable.public import (
-        Children as Children,
-    )
-    from firmq.worker.features.durable.public import (
-        continue_as_new as continue_as_new,
-    )
-    from firmq.worker.features.durable.public import (
-        emit as emit,
-    )
-    from firmq.worker.features.durable.public import (
-        gather as gather,
-    )
-    from firmq.worker.features.durable.public import (
-        resumable as resumable,
-    )
-    from firmq.worker.features.durable.public import (
-        sleep as sleep,
-    )
-    from firmq.worker.features.durable.public import (
-        sleep_until as sleep_until,
-    )
-    from firmq.worker.features.durable.public import (
-        stable_id as stable_id,
-    )
-    from firmq.worker.features.durable.public import (
-        stable_now as stable_now,
-    )
-    from firmq.worker.features.durable.public import (
-        stable_random as stable_random,
-    )
-    from firmq.worker.features.durable.public import (
-        start_children as start_children,
-    )
-    from firmq.worker.features.durable.public import (
-        step as step,
-    )
-    from firmq.worker.features.durable.public import (
-        wait_for as wait_for,
-    )
-    from firmq.worker.features.durable.public import (
-        wait_for_async as wait_for_async,
-    )
     from firmq.worker.local import LocalClient
 
 __all__ = [
@@ -245,7 +203,12 @@ _HOMES = {
 }
 """The modules of the names outside of the client."""
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from firmq.worker.features.durable.public import *  # noqa: F403
+
+    __all__ += ["Children", "continue_as_new", "emit", "gather", "resumable", "sleep", "sleep_until", "stable_id"]  # noqa: F405
+    __all__ += ["stable_now", "stable_random", "start_children", "step", "wait_for", "wait_for_async"]  # noqa: F405
+else:
     _OF_THE_CORE = __all__
     del __all__  # `__getattr__` adds the names of the features that are there
 

@@ -65,7 +65,8 @@ def judge(
     for key, alert in current.items():
         before = standings.get(key)
         after = _holding(alert, before, now_us, wait, to_us(repeat), quiet)
-        if after.sent and (before is None or after.sent != before.sent):
+        grown = before and before.sent == Level.WARNING and after.sent == Level.DANGER
+        if after.sent and (before is None or not before.sent or grown):
             outcome.fired.append(after)
         elif before and after.sent_at != before.sent_at:
             outcome.repeated.append(after)
@@ -86,8 +87,7 @@ def _holding(alert: Alert, before: Standing | None, now_us: int, wait: int, repe
     again = repeat > 0 and now_us - (kept.sent_at or kept.since) >= repeat
     if (kept.sent and not worse and not again) or now_us - kept.since < wait or (quiet and not danger):
         return kept
-    sent = alert.level if worse or not kept.sent else kept.sent
-    return replace(new, since=kept.since, sent=str(sent), sent_at=now_us if repeat else 0)
+    return replace(new, since=kept.since, sent=str(alert.level), sent_at=now_us if repeat else 0)
 
 
 def _clear(key: str, before: Standing, now_us: int, wait: int, quiet: bool, outcome: Outcome) -> None:

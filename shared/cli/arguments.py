@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 ASKED = "_ARGCOMPLETE"
@@ -74,9 +74,18 @@ def add_period(one: argparse.ArgumentParser, what: str) -> None:
 
 
 def moment(text: str) -> datetime:
-    """Returns a time that a person gave, in the local time zone if it names none. Raises ValueError."""
+    """Returns a time that a person gave, in the local time zone if it names none, for argparse. Raises its errors."""
     at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.astimezone()
+    if at.tzinfo:
+        return at
+    try:
+        local = at.astimezone()
+        there = local.astimezone(UTC).astimezone().replace(tzinfo=None) == at
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text} is out of range") from None
+    if not there:
+        raise argparse.ArgumentTypeError(f"{text} does not exist here, as clocks are moved then: give a time zone")
+    return local
 
 
 def add_format(one: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:

@@ -33,6 +33,13 @@ async def nap(seconds: float) -> str:
     return before
 
 
+@task("naps", timeout=60)
+async def naps(seconds: float) -> None:
+    """Waits ten times: after a blockage it has most of them before it."""
+    for _ in range(10):
+        await asyncio.sleep(seconds / 10)
+
+
 @task("waits-at-first")
 async def waits_at_first() -> None:
     """Waits until its first attempt is ended from outside; a later one returns at once."""

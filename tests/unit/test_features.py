@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firmq.shared.registry import FEATURES
+from firmq.shared.registry import FEATURES, added, features_of
 from tests.support.harness import ROOT
 
 PARTS = ("shared", "gateway", "worker", "dashboard")
@@ -39,6 +39,12 @@ def test_only_a_feature_imports_itself(part: str) -> None:
         own = inside[1] if inside[0] == "features" and len(inside) > 2 else None
         found += [f"{file}: {each}" for each in imported(file) if feature_of(each) not in (None, own)]
     assert found == []
+
+
+def test_no_two_features_add_the_same_name() -> None:
+    names = [name for each in features_of("shared") for name in (*each.public, *each.worker_options, *each.jobs)]
+    names += [name for more in added("commands") for name in more]
+    assert len(names) == len(set(names))
 
 
 def test_each_folder_is_in_the_list() -> None:

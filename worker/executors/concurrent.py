@@ -23,7 +23,7 @@ from firmq.worker.executors.handlers_loop import Begun, begun, new_loop
 from firmq.worker.executors.interpreter_state import clear_thread_locals
 from firmq.worker.executors.ipc import START_TOKEN_BYTES, Assignment, ExecutorEnds, FrameReader
 from firmq.worker.executors.leftovers import Leftovers
-from firmq.worker.executors.loop_watch import Blockage, LoopBlocked, LoopWatch
+from firmq.worker.executors.loop_watch import LATE, Blockage, LoopBlocked, LoopWatch
 from firmq.worker.executors.process_state import Group, limits, of_threads
 from firmq.worker.handlers import hooks
 from firmq.worker.handlers.context import current_task
@@ -44,8 +44,6 @@ THREADS = "task thread"
 """The names of threads that run handlers begin with this."""
 _FEWEST_CALLS = 32
 """Threads of `asyncio.to_thread` at least: calls may wait for each other, and names are resolved there."""
-_LATE = 0.1
-"""Seconds by which the loop may be late before an attempt gets them back at its time limit."""
 _IDLE = 0.01
 """Seconds without an attempt after which leftovers of attempts are looked for."""
 
@@ -68,6 +66,7 @@ class Running:
         "extended",
         "interruption",
         "lock",
+        "lost_before",
         "of_thread",
         "on_loop",
         "raised",
@@ -95,7 +94,9 @@ class Running:
         self.ending = False
         """Whether its outcome is being sent: nothing may interrupt that."""
         self.extended = False
-        """Whether its time limit was moved because the loop was late."""
+        """Whether its time limit was moved because the loop was blocked."""
+        self.lost_before = 0.0
+        """Seconds for which the loop had not turned when it began."""
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
         self.raised: BaseException | None = None
@@ -289,6 +290,7 @@ class ConcurrentExecutor:
         """Begins an attempt at its first step: one that blocked the loop before it takes nothing of its time."""
         running.begun = True
         running.attempt.starts_now()
+        running.lost_before = self.watch.lost
         running.timer = self.loop.call_later(running.attempt.assignment.limit, self._on_time_limit, running)
         running.attempt.begin()
 
@@ -474,9 +476,10 @@ class ConcurrentExecutor:
     def _on_time_limit(self, running: Running) -> None:
         """Stops an attempt; one that a neighbour kept from the loop gets that time back, once."""
         late = self.loop.time() - running.timer.when() if running.timer else 0.0
-        if late > _LATE and not running.extended:
+        lost = max(late, self.watch.lost - running.lost_before)
+        if lost > LATE and not running.extended:
             running.extended = True
-            running.timer = self.loop.call_later(late, self._on_time_limit, running)
+            running.timer = self.loop.call_later(lost, self._on_time_limit, running)
             return
         limit = running.attempt.assignment.limit
         self._interrupt(running, TimeLimitExceeded(f"the task exceeded its time limit of {limit:g} s"))

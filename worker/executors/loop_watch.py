@@ -22,6 +22,8 @@ BREAK_AFTER = 1.2
 """Seconds after which it is interrupted, so that the attempts beside it continue."""
 STUCK_AFTER = 2.5
 """Seconds after which only the end of this process helps: the attempt is in C code, or ignores the interruption."""
+LATE = 0.1
+"""Seconds by which a turn of the loop may be late before attempts get them back at their time limits."""
 _BEAT = 0.1
 _LOOK = 0.1
 _MOST_FRAMES = 12
@@ -70,6 +72,8 @@ class LoopWatch:
         self._cpu_at_turn = 0.0
         self._active = threading.Event()
         self._turned_at = time.monotonic()
+        self.lost = 0.0
+        """Seconds for which the loop did not turn, so far."""
         self._blocked_task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         own_signals.handle(TIME_LIMIT_SIGNAL, self._on_signal)
@@ -78,6 +82,7 @@ class LoopWatch:
     def begin(self) -> None:
         """Begins to watch: an attempt runs."""
         if self._timer is None:
+            self._turned_at = time.monotonic()
             self._turn()
             self._active.set()
 
@@ -89,7 +94,10 @@ class LoopWatch:
             self._active.clear()
 
     def _turn(self) -> None:
-        self._turned_at = time.monotonic()
+        now = time.monotonic()
+        late = now - self._turned_at - _BEAT
+        self.lost += late if late > LATE else 0.0
+        self._turned_at = now
         self._cpu_at_turn = time.clock_gettime(self._cpu_clock)
         self._timer = self.loop.call_later(_BEAT, self._turn)
 

@@ -371,7 +371,7 @@ class BulkActions:
         return Count(found * self._sizes(wanted).number // looked, exact=False)
 
     def undo(self, action: BulkAction, *, by: str) -> str:
-        """Begins to restore the tasks that an action cancelled or deleted, or was to stop; returns the new one's id.
+        """Begins to restore the tasks that an action cancelled or deleted, or asked to stop; returns the new one's id.
 
         Raises ValueError for an action of another kind.
         """

@@ -712,7 +712,7 @@ def test_a_user_creates_uses_and_revokes_an_api_key(system: System, chromium: Br
 
     sign_in("otto")
     _look(page, f"keys-empty-{name}")
-    page.get_by_label("Label: what uses it").fill("the report of each Monday, which my team reads")
+    page.get_by_label("Label: its purpose").fill("the report of each Monday, which my team reads")
     page.get_by_label("read").check()
     page.get_by_role("button", name="Create").click()
     page.get_by_role("heading", name="Your new key").wait_for()

@@ -102,7 +102,7 @@ def change_master_under_load(
             system.start_housekeeper(),
         ]
         system.start("dashboard", DASHBOARD_PORT=str(board))
-        start_gateway(system, port, **gateway)
+        start_gateway(system, port, **{"REDIS_TIMEOUT": "0.9", **gateway})
         wait_until(lambda: len(system.workers.all()) == 2, "the workers are there", 60)
         with Callers(port, {"type": "slowly", "data": {"seconds": 0.01}}) as callers:
             wait_until(lambda: len(callers.accepted) > 100, f"the load runs\n{system.logs()}")

@@ -43,7 +43,7 @@ def test_a_process_of_the_gateway_has_no_more_connections_than_the_pool(system: 
 def test_a_longer_time_out_waits_for_a_redis_that_hangs_for_a_moment(system: System) -> None:
     system.start_worker(WORKER_EXECUTORS="2")
     impatient, patient = free_port(), free_port()
-    start_gateway(system, impatient)
+    start_gateway(system, impatient, REDIS_TIMEOUT="0.9")
     start_gateway(system, patient, REDIS_TIMEOUT="15")
     with ThreadPoolExecutor(2) as callers:
         system.redis.client_pause(4000)

@@ -200,7 +200,7 @@ def test_one_that_blocks_the_loop_is_named_and_delays_the_others_by_at_most_two_
 def test_one_that_blocks_the_loop_takes_nothing_of_the_others_time_limits(system: System) -> None:
     """Neither of those that have begun, nor of those whose first step comes after it."""
     is_up(system, system.start_worker())
-    begun, beginning = [[_with_a_second(kind) for kind in ("nap", "thread-nap") * 5] for _ in range(2)]
+    begun, beginning = [[_with_a_second(kind) for kind in ("nap", "naps", "thread-nap") * 5] for _ in range(2)]
     system.queues.submit(
         [*begun, NewTask(id=new_task_id(), type="blocker", data='{"seconds": 15}', queue="normal"), *beginning]
     )

@@ -91,7 +91,8 @@ class Laboratory:
     # --- parts ---
 
     def begin(self) -> None:
-        self.parts["gateway"] = [self.system.start("gateway", GATEWAY_PORT=str(self.port), GATEWAY_PROCESSES="2")]
+        shipped = {"GATEWAY_PORT": str(self.port), "GATEWAY_PROCESSES": "2", "REDIS_TIMEOUT": "0.9"}
+        self.parts["gateway"] = [self.system.start("gateway", **shipped)]
         self.parts["worker"] = [self.system.start("worker") for _ in range(WORKERS)]
         self.parts["housekeeper"] = [self.system.start("housekeeper") for _ in range(2)]
         wait_until(self._is_ready, "the gateway is ready", 60)

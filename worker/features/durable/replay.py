@@ -170,9 +170,9 @@ class Replay(AttemptSteps):
             self._call(lambda: self.steps.restart(self.handler.name, data, signals))
 
     def _stored(self, name: str, store: Callable[[], bytes]) -> Step:
-        failpoint("step.computed")
+        failpoint("durable.computed")
         record = self._call(store)
-        failpoint("step.stored")
+        failpoint("durable.stored")
         self._records = {**(self._records or {}), name: record} if name.startswith(SIGNAL) else self._records
         return self._read(name, record)
 

@@ -74,11 +74,18 @@ class Alerts:
         return replace(alert, title=f"Partition {self.partition}: {alert.title}", link=link)
 
     def _messages(self, outcome: Outcome, now_us: int) -> list[Message]:
-        """Returns one message for each channel about all that is new or lasts."""
-        hold = [*outcome.fired, *outcome.repeated]
-        if not hold and not outcome.resolved:
-            return []
-        return [Message.new(each.name, hold, outcome.resolved, now_us) for each in self.channels]
+        """Returns a message for each channel about all that is new, and about what lasts unless one waits there."""
+        behind = {each.channel for each in self.store.messages()} if outcome.repeated else set()
+        messages = [
+            Message.new(
+                each.name,
+                outcome.fired if each.name in behind else [*outcome.fired, *outcome.repeated],
+                outcome.resolved,
+                now_us,
+            )
+            for each in self.channels
+        ]
+        return [each for each in messages if each.fired or each.resolved]
 
     def _send(self, held: HeldLock, now_us: int) -> None:
         """Sends the messages of each channel in their order; after a failure the rest of it waits for another try."""

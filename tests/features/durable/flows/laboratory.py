@@ -28,8 +28,8 @@ SIGNALS = ("signal-3", "signal-8")
 STORED = STEPS + 3 + len(SIGNALS) + 2
 """Steps of a flow: also its sleeps and waits, and the start and the end of its children."""
 PASSINGS = {
-    "step.computed": STORED,
-    "step.stored": STORED,
+    "durable.computed": STORED,
+    "durable.stored": STORED,
     "executor.begin": 12,
     "executor.done": 12,
     "executor.sent": 12,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from firmq.__main__ import main
+from firmq.shared.cli.arguments import moment
 from firmq.shared.cli.main import parser
 
 
@@ -80,3 +83,14 @@ def test_an_output_that_cannot_be_written_is_no_traceback(redirection: str) -> N
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("zone", "given"), [("Europe/Berlin", "2026-03-29T02:30"), ("America/Los_Angeles", "9999-12-31T20:00")]
+)
+def test_a_local_time_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch, zone: str, given: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    with pytest.raises(argparse.ArgumentTypeError):
+        moment(given)
+    assert moment(f"{given}+00:00").tzinfo is not None
