@@ -187,8 +187,8 @@ def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:
         case SubmitOutcome.BATCH_CLOSED:
             return Refusal(refusals.BATCH_STOPPED, "the batch was closed or stopped: submit the task in another batch")
         case SubmitOutcome.DIFFERS:
-            told = f"task {task.id} was sent at this index of the batch before, with different data"
-            return Refusal(refusals.NOT_THE_SAME, told)
+            detail = f"task {task.id} was sent at this index of the batch before, with different data"
+            return Refusal(refusals.NOT_THE_SAME, detail)
     return None
 
 
