@@ -81,7 +81,7 @@ def moment(text: str) -> datetime:
     try:
         local = at.astimezone()
         there = local.astimezone(UTC).astimezone().replace(tzinfo=None) == at
-    except OverflowError:
+    except (OverflowError, ValueError):  # by the version of Python
         raise argparse.ArgumentTypeError(f"{text} is out of range") from None
     if not there:
         raise argparse.ArgumentTypeError(f"{text} does not exist here, as clocks are moved then: give a time zone")
