@@ -114,7 +114,7 @@ MEASURES = (
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
-    Measure("lines of tests", tests, 89_345, 72_000),
+    Measure("lines of tests", tests, 89_355, 72_000),
     Measure("changed lines of the largest commit, without moves", largest, 1_500, 1_500),
 )
 

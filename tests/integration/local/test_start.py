@@ -230,7 +230,7 @@ def test_wanted_port_of_redis_that_is_taken_is_one_line(start: Start, taken_port
 def test_given_redis_is_used_and_none_is_started(start: Start, folder: Path, redis_url: str) -> None:
     program = start(REDIS_URL=redis_url)
     program.await_output("Submit a task")
-    assert len(program.family()) == 4
+    eventually("there are four parts and no Redis", lambda: len(program.family()) == 4)
     assert not (folder / ".data").exists()
     assert redis_url not in program.output
 
@@ -266,7 +266,7 @@ def test_mistakes_in_the_settings_end_with_status_2(start: Start) -> None:
 def test_nothing_is_left_when_the_launcher_is_killed(start: Start) -> None:
     program = start()
     program.await_output("Submit a task")
+    eventually("all parts are there", lambda: len(program.family()) == 5)
     family = program.family()
-    assert len(family) == 5
     program.signal(signal.SIGKILL)
     eventually("all have ended", lambda: all(is_gone(process.pid) for process in family))

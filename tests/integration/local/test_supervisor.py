@@ -166,8 +166,8 @@ def test_signal_during_the_start_stops_what_has_started(start: Start, journal: P
 def test_nothing_is_left_when_the_supervisor_is_killed(start: Start) -> None:
     supervisor = start()
     supervisor.await_output("all ready")
+    eventually("the services run", lambda: len(supervisor.family()) == 2)
     family = supervisor.family()
-    assert len(family) == 2
     supervisor.signal(signal.SIGKILL)
     eventually("the services have ended", lambda: all(is_gone(process.pid) for process in family))
 
