@@ -18,13 +18,13 @@ from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis import schema_version
 from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.local.watching import ROOT, Program, eventually, is_gone, redis_answers
+from tests.support.harness import free_port
 from tests.support.keys import keys
 
 Start = Callable[..., Program]
 
-ANY_PORT = dict.fromkeys(
-    ("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT", "REDIS_PORT"), "0"
-)
+PORTS = ("GATEWAY_PORT", "DASHBOARD_PORT", "WORKER_METRICS_PORT", "HOUSEKEEPER_METRICS_PORT", "REDIS_PORT")
+"""Each has one that no connection of another test can take before its part does."""
 IRRELEVANT = ("REDIS_URL", "REDIS_HOST", "REDIS_PASSWORD", "REDIS_SERVER_BINARY", "CONFIG_FILE", "BIND_HOST")
 
 
@@ -48,7 +48,8 @@ def start(folder: Path) -> Iterator[Start]:
     with ExitStack() as programs:
 
         def start(**env: str) -> Program:
-            own = {"PYTHONPATH": f"{folder}:{ROOT}", "JOURNAL": str(folder / "journal"), **ANY_PORT}
+            own = {"PYTHONPATH": f"{folder}:{ROOT}", "JOURNAL": str(folder / "journal")}
+            own |= {name: str(free_port()) for name in PORTS}
             argv = [sys.executable, "-m", "firmq.shared.local.dev"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
