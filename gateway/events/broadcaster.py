@@ -2,9 +2,9 @@
 
 A stream occupies no thread. One thread per process reads all watched subjects, four times a second, regardless of the
 number of streams; the loop of `server.py` keeps the connections and writes to them. An event is the whole current
-state, and its id is derived from that; of what a feature streams, such as output, it is a part, and its id its place. A
-client that reconnects to any process with Last-Event-ID therefore gets only events that are new to it. Nothing is read
-for a client that has not read its last events; the server disconnects it in the end, and it may reconnect.
+state, with an id derived from it; in the streams of features, such as output, it is one chunk, and its id the position.
+A client that reconnects to any process with Last-Event-ID therefore gets only new events. Nothing is read for a client
+that has not read its last events; the server disconnects it in the end, and it may reconnect.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class EventRoutes:
         return self.watch(("batch", batch_id), BatchNotFound)
 
     def watch(self, subject: Subject, missing: type[TaskNotFound | BatchNotFound]) -> Reply:
-        """Streams what is new of a subject until it has ended. Raises `missing`."""
+        """Streams the new events of a subject until it has ended. Raises `missing`."""
         if request.method == "HEAD":
             return Reply(content=b"", media_type=MEDIA_TYPE)
         try:

@@ -75,7 +75,10 @@ def add_period(one: argparse.ArgumentParser, what: str) -> None:
 
 def moment(text: str) -> datetime:
     """Returns a time that a person gave, in the local time zone if it names none, for argparse. Raises its errors."""
-    at = datetime.fromisoformat(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write one such as 2030-01-31T12:00:00Z") from None
     if at.tzinfo:
         return at
     try:

@@ -103,7 +103,7 @@ COMMANDS = {
     "dev": Command(
         "firmq.shared.local.dev",
         "local",
-        "start all parts and Redis for development, with handlers loaded anew when they change",
+        "start all parts and Redis for development, and reload handlers when they change",
         add_arguments=_add_dev,
         arguments=lambda wanted: [wanted.port, wanted.reload],
     ),

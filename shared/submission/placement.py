@@ -71,7 +71,7 @@ class Submissions:
             each.close()
 
     def order(self, task_type: str, key: str | None, options: Mapping[str, Any]) -> list[Submission]:
-        """Returns where to try to store a task, the best first; nothing where nothing ties it to a partition.
+        """Returns the partitions in which to try to store a task, best first; empty if nothing ties it to one.
 
         A draining partition is among them: it answers for the names that it holds, and refuses all others.
         """

@@ -58,6 +58,7 @@ class Running:
     __slots__ = (
         "attempt",
         "begun",
+        "blocked_before",
         "closing",
         "context",
         "cut_off",
@@ -66,7 +67,6 @@ class Running:
         "extended",
         "interruption",
         "lock",
-        "lost_before",
         "of_thread",
         "on_loop",
         "raised",
@@ -95,8 +95,8 @@ class Running:
         """Whether its outcome is being sent: nothing may interrupt that."""
         self.extended = False
         """Whether its time limit was moved because the loop was blocked."""
-        self.lost_before = 0.0
-        """Seconds for which the loop had not turned when it began."""
+        self.blocked_before = 0.0
+        """Seconds for which the loop had been blocked when it began."""
         self.interruption: BaseException | None = None
         self.lock = threading.Lock()
         self.raised: BaseException | None = None
@@ -290,7 +290,7 @@ class ConcurrentExecutor:
         """Begins an attempt at its first step: one that blocked the loop before it takes nothing of its time."""
         running.begun = True
         running.attempt.starts_now()
-        running.lost_before = self.watch.lost
+        running.blocked_before = self.watch.blocked()
         running.timer = self.loop.call_later(running.attempt.assignment.limit, self._on_time_limit, running)
         running.attempt.begin()
 
@@ -475,11 +475,10 @@ class ConcurrentExecutor:
 
     def _on_time_limit(self, running: Running) -> None:
         """Stops an attempt; one that a neighbour kept from the loop gets that time back, once."""
-        late = self.loop.time() - running.timer.when() if running.timer else 0.0
-        lost = max(late, self.watch.lost - running.lost_before)
-        if lost > LATE and not running.extended:
+        blocked = self.watch.blocked() - running.blocked_before
+        if blocked > LATE and not running.extended:
             running.extended = True
-            running.timer = self.loop.call_later(lost, self._on_time_limit, running)
+            running.timer = self.loop.call_later(blocked, self._on_time_limit, running)
             return
         limit = running.attempt.assignment.limit
         self._interrupt(running, TimeLimitExceeded(f"the task exceeded its time limit of {limit:g} s"))

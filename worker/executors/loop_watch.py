@@ -72,8 +72,7 @@ class LoopWatch:
         self._cpu_at_turn = 0.0
         self._active = threading.Event()
         self._turned_at = time.monotonic()
-        self.lost = 0.0
-        """Seconds for which the loop did not turn, so far."""
+        self._blocked_before = 0.0
         self._blocked_task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         own_signals.handle(TIME_LIMIT_SIGNAL, self._on_signal)
@@ -93,11 +92,14 @@ class LoopWatch:
             self._timer = None
             self._active.clear()
 
+    def blocked(self) -> float:
+        """Returns for how many seconds the loop has been blocked so far, while attempts ran."""
+        late = time.monotonic() - self._turned_at - _BEAT
+        return self._blocked_before + (late if late > LATE else 0.0)
+
     def _turn(self) -> None:
-        now = time.monotonic()
-        late = now - self._turned_at - _BEAT
-        self.lost += late if late > LATE else 0.0
-        self._turned_at = now
+        self._blocked_before = self.blocked()
+        self._turned_at = time.monotonic()
         self._cpu_at_turn = time.clock_gettime(self._cpu_clock)
         self._timer = self.loop.call_later(_BEAT, self._turn)
 

@@ -13,7 +13,7 @@ _PATIENCE_MS = 500
 
 
 class _File(io.FileIO):
-    """A file that drops output it cannot write: nobody reads the pipe, the terminal is gone, or the disk is full."""
+    """A file that drops output that it cannot write: to a closed pipe or terminal, or to a full disk."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)

@@ -32,12 +32,12 @@ T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between tries while Redis is unreachable."""
 _MOST, _MOST_BYTES = 10_000, 64 << 20
-"""As many as any settings allow: signals that somebody sent to the task take no room from the step of its handler."""
+"""The highest limits that settings can have, so that signals sent to the task leave room for its one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """The attempt whose handler asks for its steps."""
+    """What the steps of an attempt need to know about it."""
 
     recorder: Recorder
     handler: Handler
@@ -48,7 +48,7 @@ class StepContext:
     pin: str = ""
     """The version of the type to which steps pin the task."""
     settings: Settings | None = None
-    """Those of the executor; None in local mode."""
+    """The executor's settings; None in local mode."""
     local: Any = None
     """Keeps the steps in local mode; None in an executor, whose tasks are in Redis."""
 

@@ -122,7 +122,7 @@ def build(
     if channels := channels_of(settings):
         number = own if partitions else None
         strategies[Alerts(observer, channels, number)] = OnLeader(leadership)
-        # An outage takes the locks too: if only a holder could send, nobody would.
+        # During an outage no instance holds a lock, so every instance runs this job.
         strategies[Outage(scripts.redis, leadership, channels, settings, number)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()

@@ -89,10 +89,10 @@ class OutputRoutes:
         events=True,
     )
     def output(self, task_id: str) -> Reply:
-        """Streams what the handler emits (`emit`) as Server-Sent Events until the task has ended.
+        """Streams the handler's output (`emit`) as Server-Sent Events until the task has ended.
 
         Events `output` have `attempt` and `chunk`, in the order in which they were emitted, from the first one on. A
-        repeated attempt appends to the chunks of the previous one. The event `truncated` says that the task has reached
+        repeated attempt appends to the chunks of the previous one. The event `truncated` means that the task reached
         MAX_OUTPUT_BYTES, and `end` is the last one. The output is removed with the task.
         """
         return self.events.watch((HIDDEN_OUTPUT if g.get("redaction") else OUTPUT, task_id), TaskNotFound)

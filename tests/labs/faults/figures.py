@@ -43,7 +43,6 @@ class Figures:
     slowest_after: str
     slowest_restart: float
     stalls: int
-    delays: int
     lost: int
     invented: int
     stuck: int
@@ -79,7 +78,6 @@ def figures_of(case: Case, complaints: Mapping[str, list[str]], recoveries: Sequ
         slowest_after=after,
         slowest_restart=round(slowest_restart_of(case), 2),
         stalls=len(run.stalls),
-        delays=len(run.delays),
         lost=len([task_id for task_id in run.ledger.accepted if task_id not in case.tasks]),
         invented=len(complaints.get("nothing is invented", [])),
         stuck=run.stuck.total(),
@@ -201,7 +199,7 @@ def shown(figures: Figures) -> str:
         f"  {figures.fault_count} faults: {_listed(figures.faults)}",
         f"  {figures.recoveries} recoveries, slowest {figures.slowest_recovery:.2f} s after: {figures.slowest_after}",
         f"  slowest next attempt after a fault: {figures.slowest_restart:.2f} s",
-        f"  {wrong}; the machine stood still {figures.stalls} times, was slow {figures.delays} times",
+        f"  {wrong}; the machine stood still {figures.stalls} times",
     ]
     for promise, complaints in figures.complaints.items():
         lines.append(f"  BROKEN: {promise} ({len(complaints)})")

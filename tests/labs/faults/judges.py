@@ -154,12 +154,11 @@ def _refused(attempt: Mapping[str, Any]) -> bool:
 
 
 def _froze(case: Case, attempt: Mapping[str, Any]) -> bool:
-    """Whether it reached its time limit in a process that may have stood still between its start and its handler."""
+    """Whether it reached its time limit in a process that may have frozen between its start and its handler."""
     if attempt["outcome"] != "timed_out":
         return False
     began, ended = case.monotonic(attempt["started_at"]), case.monotonic(attempt["ended_at"])
-    frozen = [(each.begin_ns, each.end_ns) for each in case.run.happened if each.frozen]
-    return any(begin <= ended and end >= began for begin, end in [*frozen, *case.run.delays])
+    return any(each.frozen and each.begin_ns <= ended and each.end_ns >= began for each in case.run.happened)
 
 
 def no_end_comes_before_the_last(case: Case) -> Iterator[str]:

@@ -44,7 +44,7 @@ A crash, and most of what an untidy task leaves behind, costs a new executor eac
 """
 BUSY = {**SHARES, "slow": 9, "long": 2, "untidy": 6, "endless": 2}
 """For short runs: whoever is frozen or killed has something in hand, and each kind of leftover is there."""
-LIMIT = 1.5
+LIMIT = 1.0
 """Seconds that one attempt of these kinds may take; none ends by itself."""
 OVERDUE = frozenset({"overdue", "stubborn", "stuck"})
 MUST_DIE = frozenset({"fail", "give-up", "crash", *OVERDUE})

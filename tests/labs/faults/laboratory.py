@@ -26,8 +26,6 @@ QUIET = 90.0
 """Seconds after the last fault in which everything must have ended."""
 STALL = 0.7
 """Seconds for which this process was not let run: then the machine stood still, and nobody could keep a lease."""
-DELAY = 0.3
-"""Seconds that a process or the disk took for a millisecond: a handler may have come no further meanwhile."""
 
 
 @dataclass
@@ -39,7 +37,6 @@ class Run:
     ledger: Ledger
     happened: list[Happened] = field(default_factory=list)
     stalls: list[tuple[int, int]] = field(default_factory=list)
-    delays: list[tuple[int, int]] = field(default_factory=list)
     seen: int = 0
     """When the dashboard last answered."""
     stuck: Counter[str] = field(default_factory=Counter)
@@ -219,12 +216,6 @@ class Laboratory:
             now = time.monotonic_ns()
             if now - before > STALL * 1e9:
                 self.run.stalls.append((before, now))
-            # What each handler does first: where the disk stands still, a handler does not get beyond that.
-            with (self.run.ledger.folder / "heartbeat").open("a") as file:
-                file.write(f"{now}\n")
-            written = time.monotonic_ns()
-            if written - before > DELAY * 1e9:
-                self.run.delays.append((before, written))
             before = now
 
     def _visit(self) -> None:

@@ -27,7 +27,7 @@ def complaints(
         "error": None,
     }
     case = SimpleNamespace(
-        run=SimpleNamespace(happened=[happened], delays=[(20 * SECOND, 21 * SECOND)]),
+        run=SimpleNamespace(happened=[happened]),
         tasks={"t": {"type": "lab", "attempts": [attempt]}},
         executions={"t": [ran]} if ran else {},
         monotonic=lambda seconds: int(seconds * SECOND),
@@ -37,10 +37,6 @@ def complaints(
 
 def test_an_attempt_that_froze_before_its_handler_may_time_out() -> None:
     assert complaints("timed_out", 4.9, 7.9) == []
-
-
-def test_an_attempt_may_time_out_before_its_handler_while_the_disk_stands_still() -> None:
-    assert complaints("timed_out", 20.5, 21.5) == []
 
 
 @pytest.mark.parametrize(
