@@ -18,6 +18,8 @@ from pathlib import Path
 from tools.commits import ROOT, largest
 
 PRODUCT = ("gateway", "worker", "dashboard", "shared", "firmq")
+INTEGRATIONS = ("django", "fastapi", "flask", "outbox", "testing")
+"""Folders of `firmq/`. Each is one folder with one door that nothing else of the product imports: users import it."""
 _GENERATED = re.compile(r"^# Generated from \S+ by ")
 _PARTITIONS = re.compile(r"partition(?!\()", re.IGNORECASE)
 """Not the method of strings, `text.partition(" ")`."""
@@ -50,8 +52,9 @@ def product() -> int:
 
 
 def core() -> int:
-    """Returns the lines outside of folders of features."""
-    return lines(tuple(path for path in files(*PRODUCT) if "features" not in path.relative_to(ROOT).parts))
+    """Returns the lines outside of folders of features and of the packages for other frameworks."""
+    apart = {"features", *INTEGRATIONS}
+    return lines(tuple(path for path in files(*PRODUCT) if apart.isdisjoint(path.relative_to(ROOT).parts[:2])))
 
 
 def mention_partitions() -> int:
@@ -107,14 +110,14 @@ class Measure:
 
 
 MEASURES = (
-    Measure("product lines, Python and Lua, nothing generated", product, 68_915, 60_000),
-    Measure("of these outside of features/", core, 60_340, 36_000),
+    Measure("product lines, Python and Lua, nothing generated", product, 69_400, 60_000),
+    Measure("of these the core: neither features nor integrations", core, 57_900, 36_000),
     Measure("files that mention partitions, beside their own", mention_partitions, 77, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
-    Measure("lines of tests", tests, 89_355, 72_000),
+    Measure("lines of tests", tests, 89_800, 72_000),
     Measure("changed lines of the largest commit, without moves", largest, 1_500, 1_500),
 )
 
