@@ -17,6 +17,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 FEATURES: tuple[str, ...] = (
+    "dev",
     "bulk",
     "outbox",
     "history",

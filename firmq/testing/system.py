@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from firmq.shared.child_processes import describe_exit, dies_with_us
 from firmq.shared.client import Client, Conflict
 from firmq.shared.config.other_names import DECKARD
 from firmq.shared.domain.task import TaskState
@@ -19,8 +20,6 @@ from firmq.shared.errors import FirmqError
 from firmq.shared.http.bind import LOOPBACK, free_port
 from firmq.shared.http.healthcheck import status
 from firmq.shared.local.embedded_redis import EmbeddedRedis
-from firmq.shared.local.supervisor import describe_exit
-from firmq.shared.parent_death import dies_with_us
 from firmq.shared.redis.client import connect
 
 _PARTS = {"worker": "WORKER_METRICS_PORT", "housekeeper": "HOUSEKEEPER_METRICS_PORT", "gateway": "GATEWAY_PORT"}

@@ -95,3 +95,9 @@ def add_format(one: argparse.ArgumentParser, default: object = argparse.SUPPRESS
     """Adds the options for the format of the output."""
     one.add_argument("--json", action="store_true", default=default, help="print JSON, one object per line")
     one.add_argument("-o", choices=["json", "text"], dest="json", default=default, help="the same as a choice")
+
+
+def add_modules(one: argparse.ArgumentParser) -> None:
+    """Adds the modules of handlers."""
+    default = "TASK_MODULES, else the examples"
+    one.add_argument("modules", nargs="*", metavar="MODULE", help=f"module with handlers (default: {default})")

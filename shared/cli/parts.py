@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from firmq.shared.cli.arguments import Parser, add_format
+from firmq.shared.cli.arguments import Parser, add_format, add_modules
 from firmq.shared.cli.command import Command
-from firmq.shared.cli.data import HELP, read_data
 from firmq.shared.errors import NotInstalled, needs
 from firmq.shared.registry import added, features_of
 
@@ -29,19 +28,8 @@ _OUTBOX_ACTIONS = {
 }
 
 
-def _add_modules(one: argparse.ArgumentParser) -> None:
-    default = "TASK_MODULES, else the examples"
-    one.add_argument("modules", nargs="*", metavar="MODULE", help=f"module with handlers (default: {default})")
-
-
-def _add_dev(one: argparse.ArgumentParser) -> None:
-    _add_modules(one)
-    one.add_argument("--port", type=int, help="port of the REST API (default: GATEWAY_PORT, else 8000)")
-    one.add_argument("--no-reload", action="store_false", dest="reload", help="do not reload handlers after changes")
-
-
 def _add_worker(one: argparse.ArgumentParser) -> None:
-    _add_modules(one)
+    add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
     one.add_argument("--queues", metavar="QUEUES", dest="WORKER_QUEUES", help=text)
     for bound, text in (("min", "lowest"), ("max", "highest")):
@@ -54,14 +42,6 @@ def _add_worker(one: argparse.ArgumentParser) -> None:
     for feature in features_of("shared"):
         for option, (setting, text) in feature.worker_options.items():
             one.add_argument(option, metavar="NAMES", dest=setting, help=f"{text} (default: {setting})")
-
-
-def _add_run(one: argparse.ArgumentParser) -> None:
-    one.add_argument("type", help="task type")
-    one.add_argument("--data", metavar="DATA", help=HELP)
-    module = "module with handlers; may be repeated (default: TASK_MODULES, else the examples)"
-    one.add_argument("--module", action="append", dest="modules", metavar="MODULE", help=module)
-    one.add_argument("--pdb", action="store_true", help="open the debugger where the handler raised an error")
 
 
 def _add_user(one: argparse.ArgumentParser) -> None:
@@ -100,21 +80,6 @@ def _as_json(wanted: argparse.Namespace) -> bool:
 
 
 COMMANDS = {
-    "dev": Command(
-        "firmq.shared.local.dev",
-        "local",
-        "start all parts and Redis for development, and reload handlers when they change",
-        add_arguments=_add_dev,
-        arguments=lambda wanted: [wanted.port, wanted.reload],
-    ),
-    "run": Command(
-        "firmq.worker.local.run",
-        "local",
-        "run a handler once in this process, without Redis, where a debugger can be used",
-        add_arguments=_add_run,
-        arguments=lambda wanted: [wanted.type, read_data(wanted.data), wanted.pdb],
-        prints=True,
-    ),
     "gateway": Command("firmq.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
     "worker": Command("firmq.worker.main", "worker", "start a worker, which runs tasks", add_arguments=_add_worker),
     "housekeeper": Command(

@@ -1,1 +1,1 @@
-"""Runs the whole product on one machine: `firmq dev`. Containers have their own supervisors."""
+"""A Redis server with its data on disk, for `firmq dev` and tests."""

@@ -20,11 +20,10 @@ from typing import Self
 
 import redis
 
+from firmq.shared.child_processes import describe_exit, dies_with_us
 from firmq.shared.errors import FirmqError, SettingsError
 from firmq.shared.http.bind import LOOPBACK, free_port
 from firmq.shared.local.data_folder import DataFolder, write_secret
-from firmq.shared.local.supervisor import describe_exit
-from firmq.shared.parent_death import dies_with_us
 from firmq.shared.redis.client import connect
 
 Version = tuple[int, int, int]

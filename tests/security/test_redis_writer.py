@@ -23,7 +23,7 @@ __all__ = ["open_browser", "system"]  # fixtures
 
 def test_a_python_function_is_no_task_type(system: System) -> None:
     planted = [system.submit("echo", "1") for _ in range(3)]
-    calls = ("os.system", "subprocess.run", "firmq.shared.local.dev.main")
+    calls = ("os.system", "subprocess.run", "firmq.worker.main.main")
     for task_id, name in zip(planted, calls, strict=True):
         system.redis.hset(keys.rq_job(task_id), mapping={"description": name, "data": task_data.encode(name, '"id"')})
     system.start_worker()

@@ -15,7 +15,7 @@ from typing import Any, Self
 import psycopg
 import pytest
 
-from firmq.shared.parent_death import dies_with_us
+from firmq.shared.child_processes import dies_with_us
 
 MAX_CONNECTIONS = 100
 """As the server has by default."""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from firmq import Client, TaskState
-from firmq.shared.local.sample_data import sample
 from tests.integration.client.conftest import Running
 from tests.support.harness import wait_until
 
@@ -198,9 +197,9 @@ def test_a_function_is_a_type_with_options_of_its_own(running: Running, tasks: A
         assert (result.status, result.attempts) == ("FAILED", 1), "max_retries"
         [dead] = [each for each in client.dead_letters if each.task_id == result.id]
         assert dead.type == path
-        first = sample(found[tasks.add.module_path])
+        first = found[tasks.add.module_path]["examples"][0]
         assert first == {"kwargs": {"a": 1}}
-        assert client.result(client.submit(tasks.add.module_path, first).task_id, 60) == 2, "the suggestion of `dev`"
+        assert client.result(client.submit(tasks.add.module_path, first).task_id, 60) == 2, "the example of the schema"
 
 
 def test_options_are_checked_where_they_are_given() -> None:

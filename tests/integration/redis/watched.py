@@ -12,10 +12,10 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
+from firmq.shared.child_processes import dies_with_us
 from firmq.shared.http.bind import LOOPBACK
 from firmq.shared.local.data_folder import DataFolder, write_secret
 from firmq.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from firmq.shared.parent_death import dies_with_us
 from tests.support.harness import free_port, wait_until
 
 SERVICE = "main"

@@ -21,10 +21,9 @@ import psutil
 from redis import Redis
 from redis.exceptions import RedisError
 
+from firmq.shared.child_processes import describe_exit, dies_with_us
 from firmq.shared.http.gunicorn import memory_folder
 from firmq.shared.local.embedded_redis import EmbeddedRedis
-from firmq.shared.local.supervisor import describe_exit
-from firmq.shared.parent_death import dies_with_us
 from tests.labs.faults import kinds
 from tests.labs.faults.addresses import HOST, new_port
 from tests.labs.faults.clients import call

@@ -20,7 +20,7 @@ from firmq import new_task, outbox
 from firmq.outbox.relay import Relay
 from firmq.outbox.senders import sender_for
 from firmq.outbox.sqlalchemy import SqlTable
-from firmq.shared.parent_death import dies_with_us
+from firmq.shared.child_processes import dies_with_us
 
 ROLLED_BACK = 0.3
 """The share of transactions that are rolled back on purpose."""

@@ -28,10 +28,10 @@ from rq.job import Job
 from rq.queue import Queue
 from rq.serializers import DefaultSerializer, JSONSerializer
 
+from firmq.shared.child_processes import dies_with_us
 from firmq.shared.config.redis_address import completed
 from firmq.shared.config.settings import load
 from firmq.shared.errors import FirmqError
-from firmq.shared.parent_death import dies_with_us
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.worker.feature import NAME

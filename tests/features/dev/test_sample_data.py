@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from firmq.shared.local.sample_data import sample
+from firmq.shared.features.dev.sample_data import sample
 
 
 class Size(Enum):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from firmq.shared.local.supervisor import ServiceLog
+from firmq.shared.features.dev.supervisor import ServiceLog
 from tests.integration.local.watching import Program, eventually, is_gone
 
 Start = Callable[..., Program]
@@ -31,7 +31,7 @@ def start(journal: Path) -> Iterator[Start]:
     with ExitStack() as programs:
 
         def start(**env: str) -> Program:
-            argv = [sys.executable, "-m", "tests.integration.local.launch"]
+            argv = [sys.executable, "-m", "tests.features.dev.launch"]
             return programs.enter_context(Program(argv, {**os.environ, "JOURNAL": str(journal), **env}))
 
         yield start

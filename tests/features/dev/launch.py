@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from firmq.shared.features.dev.supervisor import SUPERVISOR, Service, ServiceDidNotStart, ServiceLog, Supervisor, Timing
 from firmq.shared.http.bind import LOOPBACK, free_port
-from firmq.shared.local.supervisor import SUPERVISOR, Service, ServiceDidNotStart, ServiceLog, Supervisor, Timing
-from tests.integration.local.stand_in import PORT_VARIABLES
+from tests.features.dev.stand_in import PORT_VARIABLES
 
 TIMING = Timing(remind=0.1, first_restart=0.05, nudge=0.1, nudges=5)
 
@@ -16,7 +16,7 @@ def stand_in(name: str, grace: float) -> Service:
     port = free_port()
     return Service(
         name=name,
-        argv=(sys.executable, "-m", "tests.integration.local.stand_in", name),
+        argv=(sys.executable, "-m", "tests.features.dev.stand_in", name),
         env={**os.environ, PORT_VARIABLES[name]: str(port), "PYTHONUNBUFFERED": "1"},
         host=LOOPBACK,
         port=port,

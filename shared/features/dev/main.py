@@ -22,16 +22,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from firmq.shared.child_processes import describe_exit
 from firmq.shared.config.redis_address import completed, without_password
 from firmq.shared.config.settings import Settings, exit_with, load_or_exit
 from firmq.shared.config.signals import RELOAD
 from firmq.shared.domain.url import in_url
 from firmq.shared.errors import FirmqError, IncompatibleSchema, SettingsError, StoreUnavailable
+from firmq.shared.features.dev.reload import OwnFiles, reloading
+from firmq.shared.features.dev.sample_data import sample
+from firmq.shared.features.dev.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor
 from firmq.shared.http.bind import LOOPBACK, free_port, port_problem
 from firmq.shared.local.embedded_redis import EmbeddedRedis, choose_server
-from firmq.shared.local.reload import OwnFiles, reloading
-from firmq.shared.local.sample_data import sample
-from firmq.shared.local.supervisor import SUPERVISOR, Service, ServiceLog, Supervisor, describe_exit
 from firmq.shared.redis.client import connect, translated
 
 _GRACE_OF_INGRESS = 15.0
@@ -44,7 +45,7 @@ _EXAMPLE = "process"
 """The task type to try first where no modules were given."""
 _WITHOUT_LOCKS = {"HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED": "false"}
 _DEFAULT_URL = "http://localhost:8000"
-_OURS = (Path(__file__).parents[2], Path(__file__).resolve().parents[2])
+_OURS = (Path(__file__).parents[3], Path(__file__).resolve().parents[3])
 """Folders of the product, also where its parts are links."""
 _PARTS = (
     ("gateway", "gateway_port", True),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firmq.shared.local.reload import OwnFiles, reloading
+from firmq.shared.features.dev.reload import OwnFiles, reloading
 from tests.support.harness import wait_until
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     package.mkdir()
     (package / "__init__.py").symlink_to(ROOT / "firmq" / "__init__.py")
     (package / "__main__.py").write_text(
-        "import sys\nfrom tests.integration.local.stand_in import main\nmain(sys.argv[1])\n"
+        "import sys\nfrom tests.features.dev.stand_in import main\nmain(sys.argv[1])\n"
     )
     for name in ("shared", "worker"):
         (package / name).symlink_to(ROOT / name)
@@ -50,7 +50,7 @@ def start(folder: Path) -> Iterator[Start]:
         def start(**env: str) -> Program:
             own = {"PYTHONPATH": f"{folder}:{ROOT}", "JOURNAL": str(folder / "journal")}
             own |= {name: str(free_port()) for name in PORTS}
-            argv = [sys.executable, "-m", "firmq.shared.local.dev"]
+            argv = [sys.executable, "-m", "firmq.shared.features.dev.main"]
             return programs.enter_context(Program(argv, {**inherited, **own, **env}, cwd=folder))
 
         yield start

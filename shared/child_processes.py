@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them."""
+"""Processes that this one starts: the end of a child, and children that must not outlive their parent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ import sys
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+
+
+def describe_exit(status: int) -> str:
+    """Returns a return code in words: "ended with status 3", "was killed by SIGKILL"."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
 
 
 def dies_with_us() -> Callable[[], None] | None:

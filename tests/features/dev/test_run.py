@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from firmq.__main__ import main
 from tests.support.harness import ROOT
 
 TASKS = """
@@ -198,3 +199,12 @@ def test_pdb_opens_where_the_handler_raised(project: Path) -> None:
         answers=[("(Pdb)", "print('by is', by)"), ("by is 0", "quit")],
     )
     assert "-> return 1 / by" in shown
+
+
+def test_a_file_that_is_not_text_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "data.bin"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert main(["run", "process", "--data", f"@{file}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("firmq: ")
+    assert said.count("\n") == 1

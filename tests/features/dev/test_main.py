@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firmq.shared.errors import SettingsError
-from firmq.shared.local.dev import Part, check_format, check_ports, reach
+from firmq.shared.features.dev.main import Part, check_format, check_ports, reach
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.figures import judge_since
 from tests.support.harness import free_port

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
+from firmq.shared.child_processes import describe_exit, dies_with_us
 from firmq.shared.errors import FirmqError
 from firmq.shared.http.healthcheck import status as readiness
-from firmq.shared.parent_death import dies_with_us
 
 SUPERVISOR = "firmq"
 """The name of the supervisor in the log."""
@@ -62,16 +62,6 @@ class Timing:
     first_restart: float = 1.0
     nudge: float = 0.5
     nudges: int = 10
-
-
-def describe_exit(status: int) -> str:
-    """Returns a return code in words: "ended with status 3", "was killed by SIGKILL"."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was killed by signal {-status}"
 
 
 class ServiceLog:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from firmq.shared.config.settings import Settings
-from firmq.shared.local import dev
-from firmq.shared.local.dev import Handlers, Part, banner, places_to_watch
+from firmq.shared.features.dev import main
+from firmq.shared.features.dev.main import Handlers, Part, banner, places_to_watch
 
 GREET = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -59,7 +59,7 @@ def test_many_types_are_counted() -> None:
 
 def test_the_folder_and_packages_outside_of_it_are_watched(tmp_path: Path) -> None:
     inside, outside = tmp_path / "project" / "shop", tmp_path / "src" / "other"
-    installed, ours = tmp_path / "lib" / "site-packages" / "third", Path(dev.__file__).parents[2] / "worker"
+    installed, ours = tmp_path / "lib" / "site-packages" / "third", Path(main.__file__).parents[3] / "worker"
     found = places_to_watch(handlers({}, inside, outside, installed, ours), tmp_path / "project")
     assert found == [tmp_path / "project", outside]
 
@@ -72,11 +72,11 @@ def test_a_home_directory_is_not_watched(tmp_path: Path) -> None:
 def test_an_outbox_has_a_relay() -> None:
     of_django, settings = replace(handlers({}), has_outbox=True), Settings()
     with_database = Settings(outbox_database="sqlite:///shop.db")
-    names = [[part.name for part in dev.parts_of(*each)] for each in ((settings, handlers({})), (settings, of_django))]
+    names = [[part.name for part in main.parts_of(*each)] for each in ((settings, handlers({})), (settings, of_django))]
     assert [each[4:] for each in names] == [[], ["relay"]]
     for given, of, command in (
         (settings, of_django, ["django", "firmq_outbox"]),
         (with_database, handlers({}), ["firmq", "outbox"]),
     ):
-        relay = dev.parts_of(given, of)[-1]
-        assert [*dev._service(relay, given, {}, of).argv][-2:] == command
+        relay = main.parts_of(given, of)[-1]
+        assert [*main._service(relay, given, {}, of).argv][-2:] == command

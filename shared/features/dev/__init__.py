@@ -1,0 +1,1 @@
+"""Runs the whole product on one machine: `firmq dev`. Containers have their own supervisors."""

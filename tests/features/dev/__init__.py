@@ -1,0 +1,1 @@
+"""`firmq dev` and `firmq run`."""

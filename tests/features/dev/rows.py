@@ -1,0 +1,1 @@
+"""The commands for developers add nothing to tables of other tests."""

@@ -1,0 +1,1 @@
+"""Runs one handler without a system: `firmq run`."""
