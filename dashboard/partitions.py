@@ -23,7 +23,6 @@ from firmq.shared.config.redis_address import without_password
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect_for, keys_of, translated
 from firmq.shared.redis.partition_lookup import locate
-from firmq.shared.redis.schema_version import is_draining
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
@@ -126,7 +125,7 @@ class Partitions:
     def _read(self, number: int) -> tuple[Snapshot, bool]:
         now, client = self.context(number).queries.snapshot(), self.clients[number]
         with translated():
-            return now, is_draining(client.get(keys_of(client).FORMAT))
+            return now, bool(client.exists(keys_of(client).DRAINING))
 
 
 class PartitionedDashboard:

@@ -18,7 +18,6 @@ from redis.exceptions import RedisError
 from firmq.gateway.http.parts import CALLER, Across
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect, keys_of
-from firmq.shared.redis.schema_version import is_draining
 from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -88,9 +87,9 @@ class Member:
         try:
             with self.redis.pipeline(transaction=False) as pipeline:
                 pipeline.zcard(self.keys.TASKS)
-                pipeline.get(self.keys.FORMAT)
-                stored, data_format = pipeline.execute()
-            self.stored, self.is_draining, answered = int(stored), is_draining(data_format), True
+                pipeline.exists(self.keys.DRAINING)
+                stored, draining = pipeline.execute()
+            self.stored, self.is_draining, answered = int(stored), bool(draining), True
         except (RedisError, OSError) as error:
             answered = False
             if self.answers:

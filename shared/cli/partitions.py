@@ -19,7 +19,6 @@ from firmq.shared.config.settings import load_or_exit
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect, keys_of, translated
-from firmq.shared.redis.schema_version import is_draining
 from firmq.shared.redis.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -193,14 +192,14 @@ def _look(redis: Redis) -> dict[str, Any]:
     keys = keys_of(redis)
     ended = [state for state in TaskState if state.ended]
     with redis.pipeline() as pipeline:
-        pipeline.get(keys.FORMAT)
+        pipeline.exists(keys.DRAINING)
         pipeline.zcard(keys.TASKS)
         pipeline.zcard(keys.SCHEDULES)
         for state in ended:
             pipeline.zcard(keys.ended(state.value))
-        data_format, stored, schedules, *counts = pipeline.execute()
+        draining, stored, schedules, *counts = pipeline.execute()
     return {
-        "state": "draining" if is_draining(data_format) else "active",
+        "state": "draining" if draining else "active",
         "open_tasks": max(0, stored - sum(counts)),
         "dead_letters": counts[ended.index(TaskState.FAILED)],
         "stored_tasks": stored,

@@ -77,7 +77,7 @@ def _format(redis: Redis) -> Finding:
 def _draining(redis: Redis) -> list[Finding]:
     """Returns the finding of a draining partition, as a reminder to activate or remove it."""
     keys = keys_of(redis)
-    if not schema_version.is_draining(redis.get(keys.FORMAT)):
+    if not redis.exists(keys.DRAINING):
         return []
     seen = f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included"
     advice = "activate it (firmq partitions activate N), or remove it as docs/deploy/scaling.md describes"

@@ -174,10 +174,10 @@ class Keys(KeySpace):
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
 
     FORMAT = Key("firmq:format")
-    """string, owner: every new connection, partition_set; permanent. The schema version (schema_version.py).
+    """string, owner: every new connection; permanent. The schema version (schema_version.py)."""
 
-    It is followed by `draining` in a partition that takes no new tasks.
-    """
+    DRAINING = Key("firmq:draining")
+    """string, owner: partition_set; permanent. Exists while this store takes only tasks that belong to it."""
 
     PARTITION = Key("firmq:partition")
     """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""

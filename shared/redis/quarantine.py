@@ -37,7 +37,7 @@ def single(keys: Keys) -> Mapping[str, str]:
     )
     strings = (
         *(keys.DASHBOARD_SECRET, keys.SUBMISSION_CHECK, keys.PAYLOAD_STORE, keys.PARTITION, keys.WORKERS_STARTED),
-        keys.RQ_SUSPENDED,
+        *(keys.RQ_SUSPENDED, keys.DRAINING),
     )
     return {
         **dict.fromkeys(sets, "set"),

@@ -2,8 +2,7 @@
 
 The number is kept in Redis. Every new connection checks it, and every script does in the step that changes data
 (`_prelude.lua`): a component that does not know the format refuses to work. shared/README.md describes when the number
-has to be raised, and when it must not be. In a draining partition, the number is followed by that (`6 draining`): every
-script reads this key anyway.
+has to be raised, and when it must not be.
 """
 
 from __future__ import annotations
@@ -17,14 +16,9 @@ OLDEST_READ = 6
 _DIGITS = 9
 
 RAISE = """
-local number, rest = string.match(redis.call('GET', KEYS[1]), '^(%d+)(.*)$')
-if tonumber(number) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1] .. rest) end
+if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end
 """
 """Never lowers it: a newer component may have raised it first."""
-
-
-DRAINING = " draining"
-"""Follows the number in a partition that takes no new tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +42,12 @@ def of_another_name(key: str) -> str:
     )
 
 
-def is_draining(found: bytes | str | None) -> bool:
-    """Returns whether the partition whose format is `found` takes no new tasks."""
-    return (found.decode(errors="replace") if isinstance(found, bytes) else found or "").endswith(DRAINING)
-
-
 def judge(found: bytes | str, key: str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
     """Returns how to treat data whose format is `found` at `key`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
-    digits, _, _ = shown.partition(" ")
-    if not digits.isdecimal() or len(digits) > _DIGITS:
+    if not shown.isdecimal() or len(shown) > _DIGITS:
         return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {key}")
-    number = int(digits)
+    number = int(shown)
     if number > ours:
         return SchemaCheck(
             refusal=f"the data in Redis has format {number} and this version reads up to {ours}: "

@@ -22,7 +22,6 @@ from firmq.shared.domain.partition import partition_of_id, preferred
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import NewTask, new_task_id
 from firmq.shared.redis.client import connect
-from firmq.shared.redis.schema_version import FORMAT
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.presence import Presence
 from firmq.shared.stores.queues import Queues, submit_arguments
@@ -407,12 +406,12 @@ def test_asyncio_follows_the_same_rules(routed: Routed) -> None:
 
 def test_an_old_server_without_a_state_is_active(routed: Routed) -> None:
     scripts: Scripts = routed.scripts[0]
-    assert scripts.redis.get(scripts.keys.FORMAT) == str(FORMAT).encode()
     assert not set_state(scripts.redis, "active")
     assert set_state(scripts.redis, "draining")
-    assert scripts.redis.get(scripts.keys.FORMAT) == f"{FORMAT} draining".encode()
+    assert scripts.redis.exists(scripts.keys.DRAINING)
     assert not set_state(scripts.redis, "draining")
     assert set_state(scripts.redis, "active")
+    assert not scripts.redis.exists(scripts.keys.DRAINING)
 
 
 def test_the_doctor_reports_a_draining_partition(routed: Routed) -> None:

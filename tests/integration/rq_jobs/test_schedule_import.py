@@ -18,7 +18,6 @@ from rq_scheduler import Scheduler
 
 from firmq.shared.errors import ScheduleChanged
 from firmq.shared.redis.client import text
-from firmq.shared.redis.schema_version import FORMAT
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.worker.features.rq.schedule_import import main
@@ -157,7 +156,7 @@ def test_an_entry_that_was_enqueued_meanwhile_is_not_replaced(store: Store, run:
 
 def test_an_entry_stays_while_the_partition_drains(store: Store, run: Run) -> None:
     scheduler(store).schedule(AT, shop.add, [1, 2], interval=600, id="often")
-    store.redis.set(keys.FORMAT, f"{FORMAT} draining")
+    store.redis.set(keys.DRAINING, 1)
     assert "often: not imported" in run(yes=True, status=1)
     assert len(entries(store)) == 1
     assert not ScheduleStore(store.scripts).page(10).items

@@ -541,7 +541,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a format that nobody looks at",
         FORMATS,
         "shared/redis/lua/common/_prelude.lua",
-        "if stored_format ~= FORMAT and not is_draining then\n",
+        "if stored_format ~= FORMAT then\n",
         "if false then\n",
         _tests("integration/redis/test_formats", "test_connections_made_before_the_format_changed_cannot_write"),
     ),

@@ -3,12 +3,10 @@
 -- production no client's clock decides anything; tests pass the instant instead of waiting.
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
--- A step of one version must not touch data of another; no number means that nothing was written yet. The number is
--- followed by `draining` in a partition that takes no new tasks.
+-- A step of one version must not touch data of another; no number means that nothing was written yet.
 local FORMAT = '6'
 local stored_format = redis.call('GET', keys.FORMAT) or FORMAT
-local is_draining = stored_format == FORMAT .. ' draining'
-if stored_format ~= FORMAT and not is_draining then
+if stored_format ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
     FORMAT .. ': another version has taken over')
 end

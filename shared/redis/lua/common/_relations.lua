@@ -35,7 +35,7 @@ local function relations_of(extra)
   return relations
 end
 
--- Returns whether a new task belongs into this partition: because of its batch, or of a parent.
+-- Returns whether a new task belongs into this store, also while it is draining: because of its batch, or of a parent.
 local function is_tied(relations)
   return relations and (relations.batch or relations.after_batch or relations.parents)
 end

@@ -16,9 +16,15 @@ local function unique_holder(key)
   return id, t and t.state or ''
 end
 
--- Raises PLACEMENT in a draining partition, which stores nothing that can be stored elsewhere.
+local draining
+local function is_draining()
+  if draining == nil then draining = redis.call('EXISTS', keys.DRAINING) == 1 end
+  return draining
+end
+
+-- Raises PLACEMENT while this store is draining: another one then stores what nothing ties to this one.
 local function demand_active()
-  if is_draining then error({err = 'PLACEMENT'}) end
+  if is_draining() then error({err = 'PLACEMENT'}) end
 end
 
 local function hold_unique(id, key, until_)

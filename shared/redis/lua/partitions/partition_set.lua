@@ -2,8 +2,7 @@
 -- Sets whether this partition is draining.
 -- ARGV: now, "draining" or "active".
 -- Returns whether that changed it.
-local drain = ARGV[2] == 'draining'
-if drain == is_draining then return 0 end
+if (ARGV[2] == 'draining') == is_draining() then return 0 end
 write_even_when_full()
-redis.call('SET', keys.FORMAT, FORMAT .. (drain and ' draining' or ''))
+if is_draining() then redis.call('DEL', keys.DRAINING) else redis.call('SET', keys.DRAINING, '1') end
 return 1

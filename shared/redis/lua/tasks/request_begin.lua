@@ -2,7 +2,7 @@
 -- Takes the idempotency key of a request of several steps, for as long as the request is alive.
 -- ARGV: now, digest of the key, fingerprint of the request, the caller (new for each request), how long it may be silent
 --   in microseconds, how long the answer is kept in milliseconds, seed (for the ids of its tasks), its selection
---   (JSON, "" for none yet), and "1" for a request whose tasks belong to this partition, even if it is draining.
+--   (JSON, "" for none yet), and "1" for a request whose tasks belong to this store, even if it is draining.
 -- Returns {"begun", seed} for the first, {"resumed", seed} where the key existed (the first one's seed, so that a resumed
 --   request stores the same tasks), {"again", answer}, {"busy", seconds until the next try} or {"other", ""}. A resumed
 --   request that had selected something brings that as a third.

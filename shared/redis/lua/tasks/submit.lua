@@ -2,7 +2,7 @@
 -- @step cancel
 -- Stores new tasks, each at most once, and wakes workers for those that may run now.
 -- ARGV: now, bounds (see `register_queue`; 0: any number of pending tasks; with a ! at the end for tasks that belong to
---   this partition, whether it is draining or not), then nine per task:
+--   this store, whether it is draining or not), then nine per task:
 --   id, queue, type, data (RQ's call in JSON), due, expires (each "" or microseconds since 1970, or with a leading +
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),

@@ -17,7 +17,7 @@ end
 -- One whose unique key another task holds here belongs here too.
 local unique = ARGV[14] ~= '' and cjson.decode(ARGV[14]).unique
 local stays = is_tied(relations_of(ARGV[13]))
-if not stays and unique and is_draining then stays = unique_holder(unique) end
+if not stays and unique and is_draining() then stays = unique_holder(unique) end
 if not stays then demand_active() end
 local said = submit({ARGV[1], unpack(ARGV, 5)})[1]
 if type(said) == 'string' or said[1] == 'existing' then

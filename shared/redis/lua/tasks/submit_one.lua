@@ -6,7 +6,7 @@
 -- Returns its state, {"full"} or {"many"}; nothing where a limit of its type or tenants apply: then nothing was stored, and
 --   `submit.lua` has to.
 local limit, id, queue, task_type, data, tags, extra = tonumber(string.match(ARGV[2], '^%d+')), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[9], ARGV[10]
-if is_draining and string.sub(ARGV[2], -1) ~= '!' and redis.call('EXISTS', keys.rq_job(id)) == 0 then
+if is_draining() and string.sub(ARGV[2], -1) ~= '!' and redis.call('EXISTS', keys.rq_job(id)) == 0 then
   demand_active()
 end
 local own_limit, lane = 'type:' .. task_type, lane_for(queue, task_type)
