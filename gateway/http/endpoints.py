@@ -226,18 +226,17 @@ def _record(audit: Audit, act: AuditAction, arguments: Mapping[str, Any], reply:
 
 
 def _respond(reply: Reply) -> Response:
-    content = reply.content if isinstance(reply.content, Iterator) else _bytes(reply.content)
+    content = reply.content if isinstance(reply.content, Iterator | bytes) else as_json(reply.content) + b"\n"
     response = Response(content, reply.status, content_type=reply.media_type)
     for name, value in reply.headers.items():
         response.headers[name] = value
     return response
 
 
-def _bytes(content: BaseModel | Mapping[str, Any] | bytes) -> bytes:
-    if isinstance(content, bytes):
-        return content
+def as_json(content: BaseModel | Mapping[str, Any]) -> bytes:
+    """Returns a document as it is sent."""
     plain = content.model_dump(mode="json", by_alias=True) if isinstance(content, BaseModel) else content
-    return strict_json.dump_anything(plain) + b"\n"
+    return strict_json.dump_anything(plain)
 
 
 def _check_accept(produced: str) -> None:

@@ -10,11 +10,10 @@ from flask import g, request
 from firmq.gateway import present
 from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
 from firmq.gateway.http import errors
-from firmq.gateway.http.endpoints import Answer, Reply, endpoint
+from firmq.gateway.http.endpoints import Answer, Reply, as_json, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.batches import BatchView
 from firmq.gateway.schemas.tasks import TaskView
-from firmq.shared.domain import strict_json
 from firmq.shared.domain.task import TaskSummary
 from firmq.shared.errors import BatchNotFound, TaskNotFound
 from firmq.shared.stores.batches import Batch, Batches
@@ -134,4 +133,4 @@ def _snapshot(found: TaskSummary | Batch) -> Snapshot:
         view, ended = present.batch(found), found.status == "ended"
     else:
         view, ended = present.task(found), found.state.ended
-    return Snapshot(strict_json.dump_anything(view.model_dump(mode="json", by_alias=True)), ended)
+    return Snapshot(as_json(view), ended)
