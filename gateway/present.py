@@ -10,39 +10,26 @@ from typing import Any
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import visible
 from firmq.shared.domain.retry import RetryPolicy
-from firmq.shared.domain.task import TaskDetail, TaskSummary, Webhook
+from firmq.shared.domain.task import TaskDetail, TaskSummary
 from firmq.shared.stores.batches import Batch
 from firmq.shared.stores.pauses import Pause
 from firmq.shared.stores.queues import QueueInfo
 from firmq.shared.stores.task_types import Offer, TaskType
 from firmq.shared.stores.workers import WorkerInfo
-from firmq.shared.submission import reading
-
-
-def task(summary: TaskSummary) -> schemas.TaskView:
-    """Returns a task in list form."""
-    return schemas.TaskView.model_validate(reading.task(summary), from_attributes=True)
+from firmq.shared.submission import answers, reading
 
 
 def detail(
     found: TaskDetail, policy: RetryPolicy, deliveries: Sequence[TaskSummary] = (), warnings: Sequence[str] = ()
-) -> schemas.TaskDetailView:
-    """Returns a task with all details; `policy` is its type's, `deliveries` are its webhook deliveries."""
+) -> answers.TaskDetail:
+    """Returns a task as the caller may see it; see `reading.detail`."""
     shown = reading.detail(found, policy, deliveries, warnings)
-    shown = replace(shown, data=visible(found.data), result=visible(found.result))
-    return schemas.TaskDetailView.model_validate(shown, from_attributes=True)
+    return replace(shown, data=visible(found.data), result=visible(found.result))
 
 
-def webhook(named: Webhook | None) -> schemas.WebhookView | None:
-    """Returns the webhook of a task."""
-    shown = reading.webhook(named)
-    return schemas.WebhookView.model_validate(shown, from_attributes=True) if shown else None
-
-
-def result(found: TaskDetail) -> schemas.ResultView:
-    """Returns the end of a task with its result or error."""
-    shown = replace(reading.ended(found), result=visible(found.result))
-    return schemas.ResultView.model_validate(shown, from_attributes=True)
+def result(found: TaskDetail) -> answers.Ended:
+    """Returns the end of a task as the caller may see it."""
+    return replace(reading.ended(found), result=visible(found.result))
 
 
 def worker(info: WorkerInfo) -> schemas.WorkerView:

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flask import Response, g, request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
@@ -25,6 +26,7 @@ from firmq.shared.redis.connections import note_what_is_sent
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.idempotency import Request
 from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission.answers import Shown
 from firmq.shared.submission.bodies import read_body
 from firmq.shared.submission.identity import identity
 from firmq.shared.submission.refusals import Kind, Refusal
@@ -44,6 +46,8 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 NAME_IN_PATH = r"(?:rq:)?[A-Za-z0-9._-]{1,100}"
 """Names of types, queues, schedules, limits and locks, as the parameter `name` of a path has them."""
 F = TypeVar("F", bound=Callable[..., Any])
+Model = type[BaseModel] | type[Shown]
+"""A class of documents that are sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Answer:
     """One response status of an endpoint."""
 
     description: str
-    model: type[BaseModel] | None = None
+    model: Model | None = None
     media_type: str = JSON
 
 
@@ -97,7 +101,7 @@ class Endpoint:
 class Reply:
     """The response of an endpoint: a document, or bytes that are sent as they are, at once or as a stream."""
 
-    content: BaseModel | Mapping[str, Any] | bytes | Iterator[bytes]
+    content: BaseModel | Shown | Mapping[str, Any] | bytes | Iterator[bytes]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = JSON
@@ -233,10 +237,18 @@ def _respond(reply: Reply) -> Response:
     return response
 
 
-def as_json(content: BaseModel | Mapping[str, Any]) -> bytes:
+def as_json(content: BaseModel | Shown | Mapping[str, Any]) -> bytes:
     """Returns a document as it is sent."""
-    plain = content.model_dump(mode="json", by_alias=True) if isinstance(content, BaseModel) else content
-    return strict_json.dump_anything(plain)
+    if isinstance(content, BaseModel | Shown):
+        kind: Any = type(content)
+        content = adapter(kind).dump_python(content, mode="json", by_alias=True)
+    return strict_json.dump_anything(content)
+
+
+@cache
+def adapter(model: Any) -> TypeAdapter[Any]:
+    """Returns what makes the JSON and the schema of a class of documents."""
+    return TypeAdapter(model)
 
 
 def _check_accept(produced: str) -> None:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from firmq.gateway import schemas
 from firmq.gateway.http import errors
-from firmq.gateway.http.endpoints import JSON, NAME_IN_PATH, Answer, Endpoint
+from firmq.gateway.http.endpoints import JSON, NAME_IN_PATH, Answer, Endpoint, Model, adapter
 from firmq.shared.domain.task import TASK_ID
-from firmq.shared.submission import refusals
+from firmq.shared.submission import answers, refusals
+from firmq.shared.submission.answers import Shown
 from firmq.shared.submission.refusals import Kind
 
 Document = dict[str, Any]
@@ -111,13 +112,35 @@ def problems_of(about: Endpoint) -> list[Kind]:
 def _definitions(declared: Declared) -> dict[str, Document]:
     taken = {model for about, _ in declared for model in (about.body, about.query) if model}
     given = {answer.model for about, _ in declared for answer in about.answers.values() if answer.model}
-    wanted = [*((model, "validation") for model in taken), *((model, "serialization") for model in given)]
+    wanted: list[tuple[Any, str]] = [
+        *((model, "validation") for model in taken),
+        *((model, "serialization") for model in given),
+    ]
     wanted += [(schemas.Problem, "serialization")]
     bodies = (schemas.DependencyBody, schemas.BatchItemBody)
     wanted += [(model, "validation") for model in bodies]
-    wanted.sort(key=lambda each: each[0].__name__)
-    _, found = models_json_schema(wanted, ref_template=_REF)  # type: ignore[arg-type]  # the modes are literals
+    wanted.sort(key=lambda each: _name(each[0]))
+    inputs = [(_name(model), mode, adapter(model)) for model, mode in wanted]
+    _, found = TypeAdapter.json_schemas(inputs, ref_template=_REF, schema_generator=_Generator)  # type: ignore[arg-type]
     return dict(found["$defs"])
+
+
+_NAMES = {"Status": "TaskStatus", "Ended": "ResultView", "StoredStep": "StepView"}
+
+
+def _name(model: type) -> str:
+    """Returns the name of a class in the document; those of answers differ from the client's."""
+    return _NAMES.get(model.__name__, f"{model.__name__}View") if issubclass(model, Shown) else model.__name__
+
+
+class _Generator(GenerateJsonSchema):
+    def dataclass_schema(self, schema: Any) -> Document:
+        return {**super().dataclass_schema(schema), "title": _name(schema["cls"])}
+
+    def get_defs_ref(self, core_mode_ref: Any) -> Any:
+        ref, mode = core_mode_ref
+        named = re.sub(r"\.submission\.answers\.(\w+)", lambda found: f".{_name(getattr(answers, found[1]))}", ref)
+        return super().get_defs_ref((named, mode))  # type: ignore[arg-type]
 
 
 def _without_defaults(schema: Any) -> Any:
@@ -224,5 +247,5 @@ def _answer(answer: Answer) -> Document:
     return {"description": answer.description, "content": {answer.media_type: {"schema": schema}}}
 
 
-def _reference(model: type[BaseModel]) -> Document:
-    return {"$ref": _REF.format(model=model.__name__)}
+def _reference(model: Model) -> Document:
+    return {"$ref": _REF.format(model=_name(model))}

@@ -9,7 +9,7 @@ from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.batches import Batches
-from firmq.shared.submission import refusals
+from firmq.shared.submission import reading, refusals
 
 
 class BatchRoutes:
@@ -67,7 +67,7 @@ class BatchRoutes:
         found, behind = self.batches.items(batch_id, query.limit, after, query.status)
         items = [
             schemas.BatchItemView(
-                index=each.index, task_id=each.task_id, task=present.task(each.summary) if each.summary else None
+                index=each.index, task_id=each.task_id, task=reading.task(each.summary) if each.summary else None
             )
             for each in found
         ]

@@ -11,7 +11,7 @@ from firmq.shared.domain.task import TaskState
 from firmq.shared.failpoints import failpoint
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.dead_letters import DeadLetters
-from firmq.shared.submission import refusals
+from firmq.shared.submission import answers, refusals
 
 PROBLEMS = (refusals.NOT_FOUND, refusals.CONFLICT)
 
@@ -48,7 +48,7 @@ class DeadLetterRoutes:
         act=AuditAction("retried", "{task_id}"),
         body=schemas.RetryBody,
         body_required=False,
-        answers={202: Answer(description="The task is pending again.", model=schemas.TaskStatus)},
+        answers={202: Answer(description="The task is pending again.", model=answers.Status)},
         problems=(*PROBLEMS, refusals.BATCH_STOPPED),
     )
     def retry(self, task_id: str, body: schemas.RetryBody) -> Reply:

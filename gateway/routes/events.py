@@ -12,13 +12,11 @@ from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observatio
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, as_json, endpoint
 from firmq.gateway.http.parts import Across
-from firmq.gateway.schemas.batches import BatchView
-from firmq.gateway.schemas.tasks import TaskView
 from firmq.shared.domain.task import TaskSummary
 from firmq.shared.errors import BatchNotFound, TaskNotFound
 from firmq.shared.stores.batches import Batch, Batches
 from firmq.shared.stores.tasks import Records
-from firmq.shared.submission import refusals
+from firmq.shared.submission import reading, refusals
 
 ANSWERS = {
     200: Answer(description="Events (text/event-stream) until it has ended.", media_type=MEDIA_TYPE),
@@ -128,9 +126,6 @@ class EventRoutes:
 
 
 def _snapshot(found: TaskSummary | Batch) -> Snapshot:
-    view: TaskView | BatchView
     if isinstance(found, Batch):
-        view, ended = present.batch(found), found.status == "ended"
-    else:
-        view, ended = present.task(found), found.state.ended
-    return Snapshot(as_json(view), ended)
+        return Snapshot(as_json(present.batch(found)), found.status == "ended")
+    return Snapshot(as_json(reading.task(found)), found.state.ended)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from flask import g
 from pydantic import Field
 
-from firmq.gateway import present, schemas
+from firmq.gateway import schemas
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from firmq.gateway.http.parts import Across
@@ -25,7 +25,7 @@ from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore, StoredSchedule
 from firmq.shared.stores.tasks import encode_cursor
-from firmq.shared.submission import refusals
+from firmq.shared.submission import answers, reading, refusals
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.schedule_body import ScheduleBody, schedule_of
 from firmq.shared.submission.task_factory import refusal_of
@@ -55,7 +55,7 @@ class ScheduleView(View):
     limit_key: str | None
     fair_key: str | None
     score: int | float | None
-    webhook: schemas.WebhookView | None
+    webhook: answers.Webhook | None
     source: str = Field(description="`file` if the configuration file declares it, else `api`.")
     paused: bool
     paused_reason: str | None
@@ -237,7 +237,7 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("ran schedule now", "{name}"),
-        answers={202: Answer(description="The task is accepted and stored.", model=schemas.TaskStatus)},
+        answers={202: Answer(description="The task is accepted and stored.", model=answers.Status)},
         problems=(
             refusals.NOT_FOUND,
             refusals.CORRUPT,
@@ -284,7 +284,7 @@ def _view(stored: StoredSchedule) -> ScheduleView:
         limit_key=schedule.limit_key,
         fair_key=schedule.fair_key,
         score=schedule.score,
-        webhook=present.webhook(schedule.webhook),
+        webhook=reading.webhook(schedule.webhook),
         source=stored.source,
         paused=stored.paused is not None,
         paused_reason=stored.paused.get("reason") if stored.paused else None,

@@ -27,7 +27,7 @@ from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.idempotency import Idempotency, Request
 from firmq.shared.stores.queues import Queues, Submitted
 from firmq.shared.stores.tasks import Page, Records
-from firmq.shared.submission import refusals
+from firmq.shared.submission import answers, reading, refusals
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.task_factory import TaskFactory, refusal_of
 from firmq.shared.submission.type_cache import TypeCache
@@ -138,7 +138,7 @@ class Tasks:
         "/tasks/{task_id}",
         Across.ID,
         tag="tasks",
-        answers={200: Answer(description="The task.", model=schemas.TaskDetailView)},
+        answers={200: Answer(description="The task.", model=answers.TaskDetail)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.PAYLOAD_STORE),
     )
     def show(self, task_id: str) -> Reply:
@@ -158,7 +158,7 @@ class Tasks:
         scope=Scope.OPERATE,
         act=AuditAction("changed", "{task_id}"),
         body=schemas.ChangeBody,
-        answers={200: Answer(description="The task is changed.", model=schemas.TaskView)},
+        answers={200: Answer(description="The task is changed.", model=answers.Task)},
         problems=(
             refusals.NOT_FOUND,
             refusals.CONFLICT,
@@ -185,7 +185,7 @@ class Tasks:
             demand_queue(body.queue, "queue", self.records.queues)
         delay = None if body.delay is None else timedelta(seconds=body.delay)
         self.queues.change(task_id, queue=body.queue, delay=delay, run_at=body.run_at, data=data, score=body.score)
-        shown = present.task(self.records.record(task_id).summary)
+        shown = reading.task(self.records.record(task_id).summary)
         return Reply(content=shown, noted=", ".join(sorted(body.changed)))
 
     @endpoint(
@@ -195,7 +195,7 @@ class Tasks:
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("restored", "{task_id}"),
-        answers={200: Answer(description="The task is restored.", model=schemas.TaskStatus)},
+        answers={200: Answer(description="The task is restored.", model=answers.Status)},
         problems=(refusals.NOT_FOUND, refusals.CONFLICT, refusals.BATCH_STOPPED),
     )
     def restore(self, task_id: str) -> Reply:
@@ -214,7 +214,7 @@ class Tasks:
         tag="tasks",
         scope=Scope.OPERATE,
         act=AuditAction("redelivered", "{task_id}"),
-        answers={202: Answer(description="The delivery is pending again.", model=schemas.TaskStatus)},
+        answers={202: Answer(description="The delivery is pending again.", model=answers.Status)},
         problems=(refusals.NOT_FOUND, refusals.CONFLICT),
     )
     def redeliver(self, task_id: str) -> Reply:
@@ -232,8 +232,8 @@ class Tasks:
         act=AuditAction("cancelled", "{task_id}"),
         query=schemas.CancelQuery,
         answers={
-            200: Answer(description="The task is cancelled.", model=schemas.TaskStatus),
-            202: Answer(description="The task is running; its worker was asked to stop it.", model=schemas.TaskStatus),
+            200: Answer(description="The task is cancelled.", model=answers.Status),
+            202: Answer(description="The task is running; its worker was asked to stop it.", model=answers.Status),
         },
         problems=(refusals.NOT_FOUND, refusals.CONFLICT),
     )
@@ -251,8 +251,8 @@ class Tasks:
         tag="tasks",
         query=schemas.ResultQuery,
         answers={
-            200: Answer(description="The task has ended.", model=schemas.ResultView),
-            202: Answer(description="The task has not ended yet: try again.", model=schemas.TaskStatus),
+            200: Answer(description="The task has ended.", model=answers.Ended),
+            202: Answer(description="The task has not ended yet: try again.", model=answers.Status),
         },
         problems=(refusals.NOT_FOUND, refusals.CORRUPT, refusals.PAYLOAD_STORE),
     )
@@ -301,7 +301,7 @@ def task_list(read: Callable[[], Page]) -> Reply:
         page = read()
     except ValueError:
         raise bad_cursor() from None
-    items = [present.task(each) for each in page.items]
+    items = [reading.task(each) for each in page.items]
     note_positions(page.positions)
     return Reply(content=schemas.TaskList(items=items, next_cursor=page.next_cursor))
 

@@ -9,10 +9,10 @@ from pydantic import ConfigDict, Field
 from pydantic.functional_validators import model_validator
 
 from firmq.gateway.schemas.filters import SelectionFilter, StatusWord
-from firmq.gateway.schemas.tasks import TaskView
 from firmq.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
 from firmq.shared.domain.task import Conflict, TaskState
 from firmq.shared.stores.selection import Source
+from firmq.shared.submission.answers import Task
 from firmq.shared.submission.bodies import NewTaskBody
 from firmq.shared.submission.values import Body
 
@@ -184,7 +184,7 @@ class BatchItemView(View):
 
     index: int
     task_id: str
-    task: TaskView | None
+    task: Task | None
 
 
 class BatchItemList(View):

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
@@ -319,14 +320,21 @@ def _value(hint: Any, value: Any) -> Any:
     if value is None or hint is Any:
         return value
     if isinstance(hint, types.UnionType):
-        [hint] = [each for each in typing.get_args(hint) if each is not type(None)]
+        hint = next(each for each in typing.get_args(hint) if each is not type(None))
     if typing.get_origin(hint) is tuple:
         return tuple(_value(typing.get_args(hint)[0], each) for each in value)
     if hint is datetime:
         return datetime.fromisoformat(value)
     if is_dataclass(hint):
         return read(typing.cast("type[Any]", hint), value)
-    return TaskState(value) if hint is TaskState else value
+    if hint is TaskState:
+        return TaskState(value)
+    return _known(hint, value) if isinstance(hint, type) and issubclass(hint, StrEnum) else value
+
+
+def _known(words: type[StrEnum], value: Any) -> Any:
+    """Returns a word; one that only a newer gateway knows stays a text."""
+    return words(value) if value in list(words) else value
 
 
 def _snake(name: str) -> str:

@@ -19,6 +19,9 @@ from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.retry import Changes
 from firmq.shared.domain.step import SIGNAL, Step
 from firmq.shared.domain.task_state import ENDED as ENDED  # noqa: PLC0414  # part of this module's names
+from firmq.shared.domain.task_state import On as On  # noqa: PLC0414
+from firmq.shared.domain.task_state import OnParentFailure as OnParentFailure  # noqa: PLC0414
+from firmq.shared.domain.task_state import Outcome as Outcome  # noqa: PLC0414
 from firmq.shared.domain.task_state import TaskState as TaskState  # noqa: PLC0414
 from firmq.shared.domain.traceparent import TRACEPARENT, Subject
 
@@ -60,19 +63,6 @@ RQ_STATUS: Mapping[TaskState, str] = {
 
 SUSPENDED = "TaskSuspended"
 """The type of the error of an interrupted attempt whose handler sleeps or waits."""
-
-
-class Outcome(StrEnum):
-    """The outcome of an attempt. `refused` is in logs and traces only: that attempt is not counted."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    CRASHED = "crashed"
-    LOST = "lost"
-    INTERRUPTED = "interrupted"
-    CANCELLED = "cancelled"
-    REFUSED = "refused"
 
 
 TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -118,25 +108,6 @@ class Unique:
     on_conflict: Conflict = Conflict.REFUSE
     client: str = ""
     by: str = ""
-
-
-class On(StrEnum):
-    """Which end of a parent a task waits for."""
-
-    SUCCESS = "success"
-    END = "end"
-
-
-class OnParentFailure(StrEnum):
-    """The handling of a task when a parent whose success it requires ends otherwise.
-
-    It is cancelled; or released, to run as if the parent had succeeded; or it waits as long as the parent is a dead
-    letter that may still be retried.
-    """
-
-    CANCEL = "cancel"
-    RELEASE = "release"
-    WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

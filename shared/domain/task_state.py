@@ -1,4 +1,4 @@
-"""The states of a task: the client's whole view of its life cycle, and quick to import."""
+"""The words of a task's life cycle: its states, outcomes, and relations. Quick to import, as clients need them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,35 @@ class TaskState(StrEnum):
 
 
 ENDED = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED})
+
+
+class Outcome(StrEnum):
+    """The outcome of an attempt. `refused` is in logs and traces only: that attempt is not counted."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+
+
+class On(StrEnum):
+    """Which end of a parent a task waits for."""
+
+    SUCCESS = "success"
+    END = "end"
+
+
+class OnParentFailure(StrEnum):
+    """The handling of a task when a parent whose success it requires ends otherwise.
+
+    It is cancelled; or released, to run as if the parent had succeeded; or it waits as long as the parent is a dead
+    letter that may still be retried.
+    """
+
+    CANCEL = "cancel"
+    RELEASE = "release"
+    WAIT = "wait"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from firmq.gateway import present
 from firmq.gateway.auth.authenticator import actor, demand_scope
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.features.bulk import schemas
@@ -15,7 +14,7 @@ from firmq.shared.features.bulk.amending import Amendments, Change, misfit
 from firmq.shared.features.bulk.store import BulkAction, BulkActions, Plan, Selection, Verb
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.tasks import Filter
-from firmq.shared.submission import refusals
+from firmq.shared.submission import reading, refusals
 from firmq.shared.submission.refusals import Refusal
 
 _PARTITIONS = "firmq.gateway.features.bulk.partitions:"
@@ -50,7 +49,7 @@ class BulkRoutes:
         shown = schemas.BulkPreview(
             count=count.number,
             exact=count.exact,
-            sample=[present.task(each) for each in sample],
+            sample=[reading.task(each) for each in sample],
             changes=[_change(each) for each in changes[:SAMPLE]],
             checked=len(changes),
             unfit=sum(bool(each.problem) for each in changes),

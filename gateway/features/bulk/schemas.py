@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from firmq.gateway.schemas.filters import SelectionFilter
-from firmq.gateway.schemas.tasks import TaskView
 from firmq.gateway.schemas.values import View
 from firmq.shared.features.bulk.store import MOST_CANARIES, MOST_RATE, MOST_SELECTED, Verb
+from firmq.shared.submission.answers import Task
 from firmq.shared.submission.values import Body, QueueName, TaskId, one_of
 
 USUAL_RATE = 100
@@ -67,7 +67,7 @@ class BulkPreview(View):
 
     count: int = Field(description="Number of tasks.")
     exact: bool = Field(description="Whether the count is exact; it is estimated when very many tasks are examined.")
-    sample: list[TaskView] = Field(description="Some of the tasks.")
+    sample: list[Task] = Field(description="Some of the tasks.")
     changes: list[ChangeView] = Field(description="With a patch: the changes of some of them, the impossible first.")
     checked: int = Field(description="With a patch: number of tasks whose changed data was checked.")
     unfit: int = Field(description="Number of invalid ones among these: the action would be refused.")

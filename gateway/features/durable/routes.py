@@ -7,11 +7,10 @@ from firmq.gateway.features.durable.schemas import SignalBody
 from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from firmq.gateway.http.parts import Across
-from firmq.gateway.schemas.tasks import TaskStatus
 from firmq.shared.features.durable.signals import Signals, check_signal
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.tasks import Records
-from firmq.shared.submission import refusals
+from firmq.shared.submission import answers, refusals
 
 
 class SignalRoutes:
@@ -29,7 +28,7 @@ class SignalRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("signalled", "{task_id}"),
         body=SignalBody,
-        answers={200: Answer(description="The signal is stored.", model=TaskStatus)},
+        answers={200: Answer(description="The signal is stored.", model=answers.Status)},
         problems=(refusals.NOT_FOUND, refusals.CONFLICT),
     )
     def signal(self, task_id: str, name: str, body: SignalBody) -> Reply:

@@ -29,6 +29,7 @@ from firmq.shared.domain.task import (
     TaskSummary,
     Webhook,
 )
+from firmq.shared.submission import reading
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
 TIME = "2030-01-02T03:04:05.600000Z"
@@ -118,7 +119,7 @@ def test_a_list(state: TaskState) -> None:
         submitted_by="shop",
         score=5,
     )
-    shown = schemas.TaskList(items=[present.task(SUMMARY), present.task(summary)], next_cursor=None)
+    shown = schemas.TaskList(items=[reading.task(SUMMARY), reading.task(summary)], next_cursor=None)
     other = {
         **LISTED,
         "status": state.value,

@@ -10,29 +10,13 @@ from pydantic import BaseModel
 
 from firmq.gateway import schemas
 from firmq.gateway.routes.limits import LimitView
-from firmq.shared.client import (
-    Attempt,
-    Delivery,
-    LimitStatus,
-    QueueStatus,
-    StoredStep,
-    Task,
-    TaskDetail,
-    Webhook,
-    WorkerStatus,
-)
+from firmq.shared.client import LimitStatus, QueueStatus, TaskDetail, Webhook, WorkerStatus
 from firmq.shared.client.answers import read
 
 
 @pytest.mark.parametrize(
     ("view", "value"),
     [
-        (schemas.TaskView, Task),
-        (schemas.TaskDetailView, TaskDetail),
-        (schemas.AttemptView, Attempt),
-        (schemas.StepView, StoredStep),
-        (schemas.DeliveryView, Delivery),
-        (schemas.WebhookView, Webhook),
         (schemas.WorkerView, WorkerStatus),
         (schemas.QueueView, QueueStatus),
         (LimitView, LimitStatus),
