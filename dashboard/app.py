@@ -18,7 +18,6 @@ from werkzeug.utils import find_modules, import_string
 from firmq.dashboard import present
 from firmq.dashboard.auth import security
 from firmq.dashboard.auth.login_throttle import LoginThrottle
-from firmq.dashboard.auth.oidc import IdentityProvider, mark_of
 from firmq.dashboard.auth.sessions import Sessions
 from firmq.dashboard.auth.users import Role, Users
 from firmq.dashboard.context import PageContext
@@ -68,7 +67,7 @@ def create_app(
 ) -> Flask:
     """Returns the dashboard, wired to one Redis client.
 
-    With several partitions `first` is the context of the first one, which has the sessions and personal keys of all.
+    With several partitions `first` is the context of the first one, which has the sessions of all.
     """
     accounts = first.stores.redis if first else redis
     app = Flask("firmq.dashboard", root_path=str(files("firmq.dashboard")))
@@ -81,7 +80,7 @@ def create_app(
     trace_redis(tracing)
     metrics = first.metrics if first else Metrics()
     metrics.install(app)
-    stores = open_stores(settings, redis, tracing, accounts)
+    stores = open_stores(settings, redis, tracing)
     redaction = Redaction(settings.dashboard_redact)
     context = PageContext(
         settings=settings,
@@ -90,8 +89,7 @@ def create_app(
         redaction=redaction,
         metrics=metrics,
         users=users,
-        sessions=Sessions(accounts, users, settings.dashboard_session, settings.dashboard_idle, mark_of(settings)),
-        identity_provider=IdentityProvider(app, settings, accounts, users) if settings.oidc_issuer else None,
+        sessions=Sessions(accounts, users, settings.dashboard_session, settings.dashboard_idle),
         login_throttle=first.login_throttle if first else LoginThrottle(users),
     )
     app.extensions["page_context"] = context
@@ -101,7 +99,8 @@ def create_app(
     app.extensions["features"] = {}
     for feature in features():
         app.register_blueprint(feature.blueprint)
-        app.extensions["features"][feature.name] = feature.open(context)
+        with app.app_context():
+            app.extensions["features"][feature.name] = feature.open(context)
     _teach_templates(app, context)
     _register_errors(app)
     return app
@@ -122,7 +121,7 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
     for feature in features():
         for place, template in feature.slots.items():
             slots[place].append(template)
-        for section, path, name in feature.navigation:
+        for section, path, name in feature.navigation if feature.in_menu(context.settings) else ():
             more_pages[section].append((path, name))
     links = [feature.audit_link for feature in features() if feature.audit_link]
 
@@ -144,7 +143,6 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
-            "personal_keys": bool(context.settings.personal_keys),
             "partition": request.environ.get(SHOWN),
             "partition_numbers": app.extensions["partitions"].numbers if "partitions" in app.extensions else [],
         }

@@ -9,7 +9,6 @@ from flask import current_app, flash, redirect, render_template
 from werkzeug.local import LocalProxy
 
 from firmq.dashboard.auth.login_throttle import LoginThrottle
-from firmq.dashboard.auth.oidc import IdentityProvider
 from firmq.dashboard.auth.security import person
 from firmq.dashboard.auth.sessions import Sessions
 from firmq.dashboard.auth.users import Users
@@ -35,7 +34,6 @@ class PageContext:
     users: Users
     sessions: Sessions
     login_throttle: LoginThrottle
-    identity_provider: IdentityProvider | None
 
 
 context = cast("PageContext", LocalProxy(lambda: current_app.extensions["page_context"]))

@@ -1,7 +1,7 @@
 """The dashboard of a system with several partitions: an app for each, and the choice between them.
 
 A page about a task, a batch or a bulk action is served by the partition that has it; every other page by the one that
-the browser has shown last, in a cookie. Sign-in and personal keys are in the first partition.
+the browser has shown last, in a cookie. Sessions are in the first partition.
 """
 
 from __future__ import annotations

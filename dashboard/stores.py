@@ -17,7 +17,6 @@ from firmq.shared.stores.idempotency import Idempotency
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.locks import LockAdmin
 from firmq.shared.stores.payloads import Payloads
-from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
@@ -47,7 +46,6 @@ class Stores:
     incidents: Incidents
     limits: Limits
     locks: LockAdmin
-    personal_keys: PersonalKeys
     queues: Queues
     schedules: ScheduleStore
     tasks: Records
@@ -60,8 +58,8 @@ class Stores:
     workers: Workers
 
 
-def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Redis) -> Stores:
-    """Returns the stores; nothing is read yet. `accounts` is the client of the one with personal keys."""
+def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
+    """Returns the stores; nothing is read yet."""
     scripts = Scripts(redis, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
     tasks = Records(scripts, queues.register, Payloads.of(settings))
@@ -80,7 +78,6 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing, accounts: Re
         incidents=Incidents(scripts, workers),
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
-        personal_keys=PersonalKeys(Scripts(accounts, confirm_writes=settings.confirm_writes)),
         queues=queues,
         schedules=ScheduleStore(scripts),
         tasks=tasks,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from firmq.shared.registry import features_of
 
 if TYPE_CHECKING:
+    from firmq.gateway.circuit_breaker import CircuitBreaker
     from firmq.gateway.metrics import Metrics
     from firmq.gateway.routes.events import EventRoutes
     from firmq.shared.config.settings import Settings
     from firmq.shared.domain.redaction import Redaction
     from firmq.shared.redis.scripts import Scripts
+    from firmq.shared.stores.api_keys import ApiKey
     from firmq.shared.stores.dead_letters import DeadLetters
     from firmq.shared.stores.queues import Queues
     from firmq.shared.stores.tasks import Records
@@ -38,14 +40,28 @@ class Services:
     events: EventRoutes
 
 
+class OtherKeys(Protocol):
+    """API keys beside those of the settings."""
+
+    def find(self, text: str, scripts: Scripts, circuit_breaker: CircuitBreaker) -> ApiKey | None:
+        """Returns the key of a text, or None. Raises StoreUnavailable."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """The contribution of a feature to the gateway."""
 
-    routes: Callable[[Services], Sequence[object]]
+    routes: Callable[[Services], Sequence[object]] = lambda services: ()
     """Returns objects whose methods are declared with `endpoint`."""
+    keys: Callable[[Settings], OtherKeys | None] = lambda settings: None
+    """Returns its API keys, or None if these settings allow none."""
 
 
 def features() -> list[Feature]:
     """Returns the contributions of all features to the gateway."""
     return features_of("gateway")
+
+
+def other_keys(settings: Settings) -> list[OtherKeys]:
+    """Returns the API keys of features."""
+    return [keys for feature in features() if (keys := feature.keys(settings))]

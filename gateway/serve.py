@@ -31,6 +31,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
+from firmq.gateway.feature import other_keys
 from firmq.shared.config.settings import Settings, exit_with
 from firmq.shared.errors import SettingsError
 from firmq.shared.http import bind
@@ -79,7 +80,7 @@ def serve(settings: Settings) -> None:
 
 def _keys_or_exit(settings: Settings) -> Keyring:
     try:
-        return Keyring(settings.api_keys, settings.api_keys_file, personal=bool(settings.personal_keys))
+        return Keyring(settings.api_keys, settings.api_keys_file, others=bool(other_keys(settings)))
     except SettingsError as error:
         exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 

@@ -23,6 +23,7 @@ FEATURES: tuple[str, ...] = (
     "history",
     "durable",
     "rq",
+    "sso",
 )
 
 

@@ -16,7 +16,8 @@ class LoginThrottle:
 
     Five wrong passwords are accepted for a name in 150 s, and twenty from all unknown browsers in 60 s. A browser in
     which the user signed in before is known and counted separately: guesses from elsewhere cannot lock the user out.
-    One check takes 32 MiB and a tenth of a second of a core, so at most two run at a time.
+    One check takes 32 MiB and a tenth of a second of a core, so at most two run at a time. Flask-Limiter counts either
+    every sign-in or, after the response, failed ones, so that parallel guesses would gain.
     """
 
     OF_NAME, NAME_WINDOW = 5, 150.0

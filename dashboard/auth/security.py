@@ -39,9 +39,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-SIGN_IN = frozenset(f"sign_in.{each}" for each in ("form", "enter", "to_provider", "from_provider", "leave_provider"))
-OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"}) | SIGN_IN
-"""Endpoints that need no sign-in."""
+OPEN = frozenset({"static", "health.live", "health.ready", "metrics.show"})
+"""Endpoints that need no sign-in, beside the pages of the sign-in."""
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
 """Request headers that show that a proxy forwarded the request."""
 
@@ -65,7 +64,7 @@ def install(app: Flask, settings: Settings, users: Users, sessions: Sessions, re
         g.person = None
         _check_host(settings, users)
         is_open = _is_open(settings, users)
-        if is_open and request.endpoint not in SIGN_IN:
+        if is_open and not _is_sign_in():
             return None
         g.person = _identify(settings, users, sessions)
         if g.person is None and not is_open:
@@ -159,7 +158,11 @@ def _is_open(settings: Settings, users: Users) -> bool:
     if request.endpoint == "metrics.show" and users.required:
         is_direct = not any(name in request.headers for name in FORWARDED)
         return is_direct and answers_to(request.host, settings.bind_host, settings.allowed_hosts)
-    return request.endpoint in OPEN
+    return request.endpoint in OPEN or _is_sign_in()
+
+
+def _is_sign_in() -> bool:
+    return request.url_rule is not None and f"{request.url_rule.rule}/".startswith("/sign-in/")
 
 
 def _check_forgery() -> None:

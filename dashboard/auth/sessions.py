@@ -55,16 +55,12 @@ class SignedCookies(SecureCookieSessionInterface):
 class Sessions:
     """Starts, checks and ends the session of the current request. Every method raises StoreUnavailable."""
 
-    def __init__(
-        self, redis: Redis, users: Users, lifetime_seconds: float, idle_seconds: float = 0, provider_mark: str = ""
-    ) -> None:
-        """`provider_mark` is the digest of the settings of the identity provider, "" for none."""
+    def __init__(self, redis: Redis, users: Users, lifetime_seconds: float, idle_seconds: float = 0) -> None:
         self.redis = redis
         self.keys = keys_of(redis)
         self.users = users
         self.lifetime_ms = int(lifetime_seconds * 1000)
         self.idle_ms = int(idle_seconds * 1000)
-        self.provider_mark = provider_mark
 
     def begin(self, person: Person) -> None:
         """Signs a user of the settings in, after a sign-out."""
@@ -72,7 +68,7 @@ class Sessions:
 
     def begin_external(self, person: Person) -> None:
         """Signs a user of the identity provider in, after a sign-out."""
-        self._begin(person, mark=self.provider_mark, role=person.role.name, owner=person.key_owner)
+        self._begin(person, mark=self.users.provider_mark, role=person.role.name, owner=person.account)
 
     def _begin(self, person: Person, **about: str) -> None:
         self.end()
@@ -111,13 +107,14 @@ class Sessions:
     def _external_person(self) -> Person | None:
         """Returns the user of the identity provider, unless its settings changed."""
         mark, role = str(session.get("mark", "")), str(session["role"])
-        good = self.provider_mark and hmac.compare_digest(mark.encode(), self.provider_mark.encode())
+        known = self.users.provider_mark
+        good = known and hmac.compare_digest(mark.encode(), known.encode())
         name, owner = (str(session.get(each, "")) for each in ("name", "owner"))
         return Person(name, Role[role], owner) if good and role in Role.__members__ else None
 
     def _local_person(self) -> Person | None:
         person = self.last_person()
-        return replace(person, key_owner=self.users.key_owner(person.name)) if person else None
+        return replace(person, account=self.users.account(person.name)) if person else None
 
     def last_person(self) -> Person | None:
         """Returns the last user signed in with this browser, even signed out, unless password or role changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from pathlib import Path
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
+from firmq.dashboard.feature import sign_in_mark
 from firmq.shared.config.settings import Settings, exit_with
 from firmq.shared.errors import SettingsError
-from firmq.shared.stores.personal_keys import local_owner
 
 
 class Role(IntEnum):
@@ -29,12 +30,12 @@ class Role(IntEnum):
 class Person:
     """The author of a request: a name and a role.
 
-    `key_owner` owns the personal API keys of this user; "" if none are possible.
+    `account` identifies the user beyond the name; "" for one who was named by a proxy, or not at all.
     """
 
     name: str
     role: Role
-    key_owner: str = ""
+    account: str = ""
 
     def may(self, role: Role) -> bool:
         return self.role >= role
@@ -48,10 +49,10 @@ class Users:
     """The users from DASHBOARD_USERS and DASHBOARD_USERS_FILE."""
 
     def __init__(
-        self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer", has_provider: bool = False
+        self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer", provider_mark: str = ""
     ) -> None:
-        """Raises SettingsError, which names each invalid line. `has_provider`: others sign in elsewhere."""
-        self.has_provider = has_provider
+        """Raises SettingsError, which names each invalid line. `provider_mark`: see `sign_in_mark`."""
+        self.provider_mark = provider_mark
         self.hashes: dict[str, tuple[Role, str]] = {}
         self.proxy_header = proxy_header
         self.proxy_role = Role[proxy_role.upper()]
@@ -67,7 +68,7 @@ class Users:
             lines = [line.strip() for line in Path(path).read_text("utf-8-sig").splitlines()] if path else []
             given = [*settings.dashboard_users, *(line for line in lines if line and not line.startswith("#"))]
             header, role = settings.dashboard_proxy_user_header, settings.dashboard_proxy_role
-            return cls(given, header, role, has_provider=bool(settings.oidc_issuer))
+            return cls(given, header, role, sign_in_mark(settings))
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {why}")
@@ -77,7 +78,7 @@ class Users:
     @property
     def required(self) -> bool:
         """Returns whether a sign-in is required."""
-        return bool(self.hashes or self.proxy_header or self.has_provider)
+        return bool(self.hashes or self.proxy_header or self.provider_mark)
 
     def check(self, name: str, password: str) -> Person | None:
         """Returns the person if the password is right; takes the same time for an unknown name."""
@@ -95,9 +96,13 @@ class Users:
         role, hashed = self.hashes[name]
         return hashlib.sha256(f"{role.name}:{hashed}".encode()).hexdigest()[:16]
 
-    def key_owner(self, name: str) -> str:
-        """Returns the owner of a user's personal API keys, which is another one after a change of the password."""
-        return local_owner(name, self.hashes[name][1])
+    def account(self, name: str) -> str:
+        """Returns the account of a user.
+
+        It includes the hash, whose salt is random: a name that is added again, or is in the list of another dashboard,
+        is another account.
+        """
+        return f"local:{account_digest(name, self.hashes[name][1])}"
 
     def from_proxy(self, name: str) -> Person:
         """Returns the person that a trusted proxy has authenticated."""
@@ -115,6 +120,11 @@ class Users:
             return f"{name[:40]!r} has no valid password hash: create one with {command}"
         self.hashes[name] = (Role[role.upper()], hashed)
         return None
+
+
+def account_digest(*parts: str) -> str:
+    """Returns a digest of what identifies an account."""
+    return hashlib.sha256(json.dumps(["personal keys", *parts]).encode()).hexdigest()
 
 
 _NO_USER = generate_password_hash("unknown user")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, abort, g, redirect, render_template, request, session
+from flask import Blueprint, g, redirect, render_template, request, session
 from werkzeug.exceptions import ServiceUnavailable, TooManyRequests
 
-from firmq.dashboard.auth.oidc import IdentityProvider, SignInFailed
 from firmq.dashboard.auth.security import safe_target
 from firmq.dashboard.context import context
 
@@ -23,7 +22,7 @@ blueprint = Blueprint("sign_in", __name__)
 @blueprint.get("/sign-in")
 def form() -> str | Response:
     target = safe_target(request.args.get("next", "/"))
-    return redirect(target) if g.person else _page(target)
+    return redirect(target) if g.person else page(target)
 
 
 @blueprint.post("/sign-in")
@@ -42,34 +41,6 @@ def enter() -> Response | tuple[str, int, dict[str, str]]:
     return redirect(target)
 
 
-@blueprint.get("/sign-in/oidc")
-def to_provider() -> Response | tuple[str, int]:
-    target = safe_target(request.args.get("next", "/"))
-    try:
-        return redirect(target) if g.person else _provider().begin(target)
-    except SignInFailed as error:
-        return _page(target, problem=str(error)), 503
-
-
-@blueprint.get("/sign-in/oidc/callback")
-def from_provider() -> Response | tuple[str, int]:
-    try:
-        found, target = _provider().finish()
-    except SignInFailed as error:
-        return _page("/", problem=str(error)), 401
-    context.sessions.begin_external(found)
-    log.info("signed in by the identity provider", extra={"name_given": found.name, "role": found.role.name})
-    return redirect(target)
-
-
-@blueprint.get("/sign-in/oidc/leave")
-def leave_provider() -> Response | tuple[str, int]:
-    try:
-        return redirect(_provider().sign_out_url() or "/sign-in")
-    except SignInFailed as error:
-        return _page("/", problem=str(error)), 503
-
-
 @blueprint.post("/sign-out")
 def leave() -> Response:
     external = "role" in session
@@ -77,20 +48,17 @@ def leave() -> Response:
     return redirect("/sign-in?signed-out" if external else "/sign-in")
 
 
-def _provider() -> IdentityProvider:
-    return context.identity_provider or abort(404)
-
-
 def _again(target: str, name: str, problem: str) -> str:
-    return _page(target, name=name, problem=problem)
+    return page(target, name=name, problem=problem)
 
 
-def _page(target: str, **about: str) -> str:
+def page(target: str, **about: str) -> str:
+    """Returns the page of the sign-in, which leads to `target`."""
     return render_template(
         "sign_in.html",
         target=target,
         has_passwords=bool(context.users.hashes),
-        has_provider=context.identity_provider is not None,
+        has_provider=bool(context.users.provider_mark),
         signed_out="signed-out" in request.args,
         **about,
     )

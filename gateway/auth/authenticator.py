@@ -3,7 +3,7 @@
 The check runs in the process (`shared/stores/api_keys.py`) and costs a request microseconds. Redis is called once a
 minute per key, to record its use, and for a key with a rate whenever the tokens of this process are used up: about ten
 times a second, regardless of the number of requests. If Redis refuses writes or is unavailable, the request continues
-without being counted. A personal key is looked up in Redis for each request, so that a revoked one is refused at once.
+without being counted. Features may look other keys up (`gateway/feature.py`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from firmq.shared.domain.redaction import Redaction
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import translated
 from firmq.shared.stores.api_keys import ApiKey, Keyring, Scope, key_use
-from firmq.shared.stores.personal_keys import PersonalKeys, is_personal
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.task_factory import Submitter
 
 if TYPE_CHECKING:
     from firmq.gateway.circuit_breaker import CircuitBreaker
+    from firmq.gateway.feature import OtherKeys
     from firmq.gateway.metrics import Metrics
     from firmq.shared.redis.scripts import Scripts
 
@@ -80,16 +80,11 @@ class Authenticator:
         circuit_breaker: CircuitBreaker,
         clock: Callable[[], float] = time.monotonic,
         *,
-        personal_scopes: Sequence[str] = (),
+        other_keys: Sequence[OtherKeys] = (),
         redaction: Redaction | None = None,
     ) -> None:
-        """`circuit_breaker` guards the Redis of `scripts`.
-
-        `personal_scopes` are those that personal keys may have; none: there are no such keys. `redaction` hides fields
-        from requests with them.
-        """
-        self.personal_keys = PersonalKeys(scripts)
-        self.personal_scopes = frozenset(map(Scope, personal_scopes))
+        """`circuit_breaker` guards the Redis of `scripts`; `redaction` is for requests with personal keys."""
+        self.other_keys = other_keys
         self.redaction = redaction or Redaction(())
         self.keyring = keyring
         self.scripts = scripts
@@ -101,7 +96,7 @@ class Authenticator:
     def authenticate(self, scope: Scope | None) -> None:
         """Authenticates the request if it needs a scope. Raises Refusal: 401 without a valid key, 403 without scope.
 
-        Raises StoreUnavailable for a personal key while Redis is unreachable.
+        Raises StoreUnavailable for a key in Redis while that is unreachable.
         """
         found = request.environ.get(CALLER)
         if isinstance(found, Exception):
@@ -112,7 +107,7 @@ class Authenticator:
         if text is None:
             self.metrics.refused("missing")
             raise Refusal(errors.KEY_MISSING, "send the header `Authorization: Bearer KEY`", headers=CHALLENGE)
-        key = found or self.keyring.find(text) or self._personal(text)
+        key = found or self.keyring.find(text) or self._other(text)
         if key is None:
             self.metrics.refused("expired" if self.keyring.is_over(text) else "unknown")
             raise Refusal(errors.KEY_UNKNOWN, "invalid or expired API key: request a new one", headers=CHALLENGE)
@@ -124,13 +119,9 @@ class Authenticator:
             has = ", ".join(key.scopes) or "no scope that this gateway allows"
             raise Refusal(errors.SCOPE, f"this needs the scope {scope}, but the key of {key.client} has {has}")
 
-    def _personal(self, text: str) -> ApiKey | None:
-        """Returns the personal key with this text, with the scopes that this gateway allows, or None."""
-        if not self.personal_scopes or not is_personal(text):
-            return None
-        with self.circuit_breaker.guarding():
-            found = self.personal_keys.find(text)
-        return found.as_api_key(self.personal_scopes) if found else None
+    def _other(self, text: str) -> ApiKey | None:
+        found = (each.find(text, self.scripts, self.circuit_breaker) for each in self.other_keys)
+        return next((key for key in found if key), None)
 
     def take_tokens(self) -> None:
         """Counts the request against the rate of its key and records the key's use, once. Raises Refusal (429).

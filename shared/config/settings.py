@@ -26,10 +26,8 @@ from firmq.shared.config.groups.housekeeping import HousekeepingSettings
 from firmq.shared.config.groups.http_calls import HttpCallSettings
 from firmq.shared.config.groups.listening import ListeningSettings
 from firmq.shared.config.groups.observability import ObservabilitySettings
-from firmq.shared.config.groups.oidc import OidcSettings
 from firmq.shared.config.groups.outbox import OutboxSettings
 from firmq.shared.config.groups.payloads import PayloadSettings
-from firmq.shared.config.groups.personal_keys import PersonalKeySettings
 from firmq.shared.config.groups.queues import QueueSettings
 from firmq.shared.config.groups.redis import RedisSettings
 from firmq.shared.config.groups.retries import RetrySettings
@@ -62,7 +60,6 @@ class Settings(
     AlertSettings,
     HttpCallSettings,
     ObservabilitySettings,
-    OidcSettings,
     DashboardSettings,
     FeatureSettings,
     ScheduleSettings,
@@ -72,7 +69,6 @@ class Settings(
     PayloadSettings,
     QueueSettings,
     OutboxSettings,
-    PersonalKeySettings,
     ListeningSettings,
     RedisSettings,
 ):
@@ -92,7 +88,6 @@ class Settings(
             raise ValueError("WORKER_MIN_SCORE is higher than WORKER_MAX_SCORE: no task has such a score, swap them")
         self._check_partitions()
         self._check_alerts()
-        self._check_identity_provider()
         for each in OF_FEATURES:
             each.check(self)
         self.declared_schedules()
@@ -107,13 +102,6 @@ class Settings(
             raise ValueError(
                 f"REDIS_PARTITIONS: {double} is named twice: a partition needs a server or key_prefix of its own"
             )
-
-    def _check_identity_provider(self) -> None:
-        needed = ("oidc_client_id", "oidc_roles", "dashboard_url")
-        if self.oidc_issuer and (missing := [name.upper() for name in needed if not getattr(self, name)]):
-            raise ValueError(f"OIDC_ISSUER also needs {', '.join(missing)}")
-        if "openid" not in self.oidc_scopes:
-            raise ValueError("OIDC_SCOPES must contain openid")
 
     def _check_alerts(self) -> None:
         if bool(self.alert_email_to) != bool(self.smtp_url):

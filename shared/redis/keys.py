@@ -512,22 +512,12 @@ class Keys(KeySpace):
         """string, owner: the dashboard; DASHBOARD_IDLE after the last request of a person. Keeps a session alive."""
         return f"{self.prefix}firmq:dashboard:activity:{digest}"
 
-    def dashboard_sign_in(self, digest: str) -> str:
-        """string, owner: the dashboard; an hour. A sign-in at the identity provider that succeeded, to be good once."""
-        return f"{self.prefix}firmq:dashboard:sign-in:{digest}"
-
     def api_key(self, key_id: str) -> str:
         """hash, owner: key_use; a year after the last request. When an API key was last used; its rate's tokens.
 
         used, tokens, at. Grants no access: `API_KEYS` and its file do (`shared/stores/api_keys.py`).
         """
         return f"{self.prefix}firmq:api-key:{key_id}"
-
-    PERSONAL_KEYS = Key("firmq:personal-keys")
-    """hash, owner: personal_key_add, the dashboard; at most 1,000. Personal API keys by id: JSON with a hash of each.
-
-    Grants access where PERSONAL_KEYS allows it (`shared/stores/personal_keys.py`).
-    """
 
     # --- Ours: housekeeping ------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def single(keys: Keys) -> Mapping[str, str]:
     sets = (keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR)
     hashes = (
         *(keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.FAILURE_GROUP_OF, keys.HISTORY, keys.PAUSED),
-        *(keys.QUEUE_CREATORS, keys.PERSONAL_KEYS, keys.RECOVERY_CURSOR, keys.TYPES_OF, keys.TYPE_VERSIONS),
+        *(keys.QUEUE_CREATORS, keys.RECOVERY_CURSOR, keys.TYPES_OF, keys.TYPE_VERSIONS),
         *(keys.RQ_ADOPTED, keys.LOCK_FENCES, keys.ALERTS, keys.ALERT_MESSAGES, keys.REAPER),
     )
     sorted_sets = (

@@ -8,7 +8,7 @@ A key is `fq_ID_SECRET`; a line for each names its client and permissions:
 with a hole in one of them. Write access to Redis must not grant access here, so permissions are kept where only the
 gateway's operator writes: `API_KEYS`, or a file (a mounted secret) that is read again when it changes. Redis holds only
 data whose loss or forgery does no harm: when a key was last used, and the tokens of its rate. Personal keys are the
-exception, which an operator chooses (`personal_keys.py`).
+exception, which an operator chooses (the feature `sso`).
 
 **Why one SHA-256.** The secret has 160 random bits, which cannot be guessed at any speed; a deliberately slow hash
 protects passwords, and would cost each request some 50 ms.
@@ -79,6 +79,7 @@ class ApiKey:
     rate: Rate | None = None
     expires_at: datetime | None = None
     personal: bool = False
+    """Whether a user of the dashboard made it, and sees no more with it than there."""
 
     def may(self, scope: Scope) -> bool:
         return any(scope is each or scope in _MAY_TOO.get(each, ()) for each in self.scopes)
@@ -177,10 +178,10 @@ class Keyring:
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        personal: bool = False,
+        others: bool = False,
     ) -> None:
-        """Raises SettingsError with all mistakes. `personal`: there are personal keys beside these."""
-        self.personal = personal
+        """Raises SettingsError with all mistakes. `others`: features have keys beside these."""
+        self.others = others
         self.path = path
         self.clock = clock
         self.now = now
@@ -194,7 +195,7 @@ class Keyring:
     @property
     def required(self) -> bool:
         """Returns whether callers need a key. A file that becomes empty denies all access, instead of granting it."""
-        return bool(self.path or self.given or self.personal)
+        return bool(self.path or self.given or self.others)
 
     def find(self, text: str) -> ApiKey | None:
         """Returns the key of a text, if valid and not expired. Takes the same time whichever part is wrong."""

@@ -17,6 +17,7 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.redis.client import connect
 from firmq.shared.stores.api_keys import Scope, new_key
 from tests.integration.partitions.conftest import databases
+from tests.support.features import rows
 
 MOST_MEMORY = 128 << 10
 BODY = b'{"rows": [], "settled": [' + b",".join([b'"a"'] * 250_000) + b"]}"
@@ -24,7 +25,8 @@ KEYS = {scope: new_key(f"{scope}-client", [scope]) for scope in Scope}
 SLOW, SLOW_TEXT = new_key("slow", [Scope.ADMIN], rate="1/h")
 LINES = (SLOW.line, *(key.line for key, _ in KEYS.values()))
 WRONG = {"wrong key": KEYS[Scope.ADMIN][1][:-4] + "0000", "no key of ours": "x" * 30_000, "": ""}
-PERSONAL = f"fqp_{'a' * 12}_{'0' * 64}"
+OTHER = rows("OTHER_KEYS")
+"""Unknown keys that are looked up in Redis: their name, the settings with which they are, and a text."""
 
 
 class Body(io.BytesIO):
@@ -40,7 +42,7 @@ class Body(io.BytesIO):
 
 @pytest.fixture(params=["one Redis", "partitions"])
 def wsgi(request: pytest.FixtureRequest, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    about: Any = {"api_keys": LINES, "personal_keys": ("read",)}
+    about: Any = {"api_keys": LINES} | {name: value for _, more, _ in OTHER for name, value in more.items()}
     if request.param == "partitions":
         monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
         yield create_router(Settings(redis_partitions=databases(redis_url), **about))
@@ -70,7 +72,7 @@ def test_a_refused_request_is_not_read_and_costs_nothing(wsgi: Any, redis_client
     for method, path, scope, _ in routes(wsgi):
         lacking = next((text for each, (key, text) in KEYS.items() if not key.may(scope)), None)
         cases = {name: (401, text, 0) for name, text in WRONG.items()}
-        cases["personal key"] = (401, PERSONAL, 1)
+        cases |= {name: (401, text, 1) for name, _, text in OTHER}
         cases["key without the scope"] = (403, lacking or SLOW_TEXT, 0)
         for name, (status, text, commands) in cases.items():
             if lacking is None and status == 403:
@@ -95,7 +97,8 @@ class Door:
         self.wsgi = wsgi
         self.redis = redis
         self.ask("GET", "/health", KEYS[Scope.ADMIN][1])  # connects
-        self.ask("GET", "/tasks", PERSONAL)
+        for _, _, text in OTHER:
+            self.ask("GET", "/tasks", text)
         with redis.monitor():
             redis.ping()  # connects beside the monitor
 

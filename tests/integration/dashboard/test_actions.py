@@ -165,7 +165,7 @@ PATHS = """
 /batches/x/cancel /batches/x/retry /queues/low/pause /queues/low/resume /types/noop/pause /types/noop/resume
 /limits/set /limits/x/remove /tasks/x/restore /workers/x/drain /locks/x/unlock
 /locks/step-down /schedules/x/pause /schedules/x/resume /schedules/x/run /schedules/x/edit /schedules/+create
-/tasks/submit /schedules/x/delete /keys/create /keys/x/revoke /sign-out
+/tasks/submit /schedules/x/delete /sign-out
 """
 CHANGES = [*PATHS.split(), *rows("CHANGES")]
 

@@ -6,18 +6,14 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from firmq.gateway.routes.batches import BatchSubmission
 from firmq.gateway.tasks import earlier_tasks
 from firmq.shared.errors import StoreUnavailable
-from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.api_keys import Scope, new_key
-from firmq.shared.stores.personal_keys import PersonalKeys
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
 from tests.integration.gateway.test_keys import bearer
-from tests.integration.gateway.test_personal_keys import ALL, created
 from tests.support.keys import keys
 
 RENDERED = {"status": "completed", "tag": "rendered"}
@@ -25,11 +21,6 @@ PUBLISH = {
     "type": "process",
     "data": {"of": {"$from": "id"}, "url": {"$from": "result.urls.1"}, "n": {"$from": "data"}},
 }
-
-
-@pytest.fixture
-def held(redis_client: Redis) -> PersonalKeys:
-    return PersonalKeys(Scripts(redis_client))
 
 
 def rendered(gateway: Gateway, number: int = 3) -> list[str]:
@@ -235,18 +226,3 @@ def test_it_needs_the_right_to_read(make_gateway: MakeGateway) -> None:
         "matches no task"
         in problem(create(gateway, RENDERED, PUBLISH, headers=bearer(may)), 422, "invalid-request")["detail"]
     )
-
-
-def test_hidden_fields_are_not_copied(make_gateway: MakeGateway, held: PersonalKeys) -> None:
-    gateway = make_gateway(personal_keys=ALL, dashboard_redact=("customer.iban",))
-    ann = created(held, *Scope)
-    body = {"type": "process", "data": {"customer": {"iban": "DE02", "city": "Bonn"}}}
-    assert gateway.http.post("/tasks", json=body, headers=ann).status_code == 202
-    for path, status in (
-        ("data.customer.iban", 403),
-        ("data.customer", 403),
-        ("data", 403),
-        ("data.customer.city", 202),
-    ):
-        answer = create(gateway, {"type": "process"}, {"type": "process", "data": {"$from": path}}, headers=ann)
-        assert answer.status_code == status if status == 403 else answer.json["accepted"], path

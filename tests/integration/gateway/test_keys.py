@@ -359,7 +359,7 @@ def test_every_operating_route_writes_an_audit_entry() -> None:
     named = [f"{one.__name__}.{each.name}" for one in packages for each in pkgutil.iter_modules(one.__path__)]
     modules = [import_module(each) for each in named]
     classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
-    declared = [each.endpoint for one in classes for each in vars(one).values() if hasattr(each, "endpoint")]
+    declared = [each.endpoint for one in classes for each in [*vars(one).values()] if hasattr(each, "endpoint")]
     acts = {f"{each.method} {each.path}": each.act for each in declared}
     changing = {route for route in OPERATE | ADMIN if not route.startswith("GET ")}
     assert {route for route in changing if acts[route] is None} == in_their_script

@@ -30,13 +30,11 @@ from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.redis.client import translated
 from firmq.shared.redis.linker import sources
 from firmq.shared.stores import maintenance
-from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.dead_letters import DeadLetters, amend, requeue
 from firmq.shared.stores.idempotency import request_begin, request_end
 from firmq.shared.stores.limits import limit_declare, limit_delete, limit_put
 from firmq.shared.stores.maintenance import Pruned
-from firmq.shared.stores.personal_keys import PersonalKeys
 from firmq.shared.stores.queues import redeliver, run_now, submission_check
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.tasks import discard
@@ -47,7 +45,7 @@ from tests.support.store import WEIGHTS, Store
 S = TaskState
 BATCH = "b1"
 NEW = {
-    "batch_extend", "batch_open", "personal_key_add", "request_begin",
+    "batch_extend", "batch_open", "request_begin",
     "rq_adopt", "rq_entry",
     "schedule_fire", "schedule_put", "submission_check", "submit", "submit_once", "submit_outbox", "submit_one",
     "submit_one_once", *rows("NEW"),
@@ -271,17 +269,6 @@ def test_limits_are_set_and_removed(store: Store) -> None:
         assert limit_declare(store.scripts, {"type:noop": stored}, first=True) == {}
         assert limit_put(store.scripts, "key:shop", stored)
         assert limit_delete(store.scripts, "key:shop")
-
-
-def test_no_personal_key_is_added_and_one_is_revoked(store: Store) -> None:
-    held = PersonalKeys(store.scripts)
-    key, sent = held.create("local:a", "ann", "script", [Scope.READ], timedelta(days=1), 10)
-    with full(store.redis):
-        with pytest.raises(StoreRefused):
-            held.create("local:a", "ann", "other", [Scope.READ], timedelta(days=1), 10)
-        assert held.find(sent) == key
-        assert held.revoke(key.id)
-    assert held.all() == []
 
 
 def test_the_answer_of_a_request_that_was_carried_out_is_kept(store: Store) -> None:

@@ -13,6 +13,7 @@ from firmq.shared.errors import SettingsError
 from firmq.shared.redis.client import connect, keys_of
 from firmq.shared.redis.keys import with_prefix
 from firmq.shared.submission.queue import settings_for
+from tests.support.features import rows
 
 
 def test_sentinels_are_named_with_and_without_their_port() -> None:
@@ -85,12 +86,12 @@ WITH_A_PASSWORD = {
     "HISTORY_URL": ["postgresql+psycopg://user:{}@one:5432/history"],
     "OUTBOX_DATABASE": ["mysql://user:{}@one/shop"],
     "PAYLOAD_STORE": ["s3://key:{}@bucket"],
-    "OIDC_ISSUER": ["https://user:{}@one"],
     "PROMETHEUS_URL": ["http://user:{}@one:9090"],
     "METRICS_SOURCES": ["http://user:{}@one:9100/metrics"],
     "JAEGER_HOST": ["user:{}@one"],
     "DASHBOARD_USERS": ["{}"],
     "SCHEDULES": ["{{{}"],
+    **dict(rows("WITH_A_PASSWORD")),
 }
 
 

@@ -15,8 +15,8 @@ import pytest
 from redis import Redis
 from werkzeug.test import TestResponse
 
-from firmq.dashboard.auth.oidc import role_of
 from firmq.dashboard.auth.users import Role
+from firmq.dashboard.features.sso.oidc import role_of
 from firmq.shared.config.settings import load
 from firmq.shared.errors import SettingsError
 from tests.integration.dashboard.conftest import Browser
@@ -231,7 +231,7 @@ def test_sign_ins_of_strangers_store_nothing(
     assert size < 4000, "browsers drop larger cookies"
     path = callback(dashboard, provider)
     now = time.time()
-    monkeypatch.setattr("firmq.dashboard.auth.oidc.time.time", lambda: now + 3601)
+    monkeypatch.setattr("firmq.dashboard.features.sso.oidc.time.time", lambda: now + 3601)
     assert refused(dashboard, dashboard.client.get(path))
 
 

@@ -3,10 +3,7 @@
 A key is `fqp_ID_SECRET`, which gateways without this feature do not know. Redis holds a hash of its 256 random bits,
 its owner, its scopes and its end. Write access to Redis can therefore create such a key, unlike one of `API_KEYS`:
 gateways accept personal keys only with PERSONAL_KEYS, and for the scopes named there.
-
-An owner is never a display name. For a user of an identity provider it is issuer and subject; for one of
-DASHBOARD_USERS it is the name and the stored password hash, whose salt is random, so that a name that is added again,
-or exists in the list of another dashboard, is another owner.
+An owner is an account (`dashboard/auth/users.py`), never a display name.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from typing import Any
 from firmq.shared.domain.clock import instant, instant_us, to_us
 from firmq.shared.domain.decode import UNREADABLE, whole_or_none
 from firmq.shared.errors import FirmqError
+from firmq.shared.features.sso.keys import SsoKeys
 from firmq.shared.redis.client import text, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.api_keys import ApiKey, Scope
@@ -69,20 +67,6 @@ def is_personal(given: str) -> bool:
     return _KEY.fullmatch(given) is not None
 
 
-def local_owner(name: str, password_hash: str) -> str:
-    """Returns the owner for a user of DASHBOARD_USERS."""
-    return f"local:{_digest(name, password_hash)}"
-
-
-def provider_owner(issuer: str, subject: str) -> str:
-    """Returns the owner for a user of an identity provider."""
-    return f"oidc:{_digest(issuer, subject)}"
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256(json.dumps(["personal keys", *parts]).encode()).hexdigest()
-
-
 class PersonalKeys:
     """The personal keys of a system. Every method raises StoreUnavailable."""
 
@@ -90,7 +74,7 @@ class PersonalKeys:
         self.now = now
         self.scripts = scripts
         self.redis = scripts.redis
-        self.name = scripts.keys.PERSONAL_KEYS
+        self.name = SsoKeys.beside(scripts.keys).PERSONAL_KEYS
 
     def create(
         self, owner: str, name: str, label: str, scopes: Iterable[Scope], lifetime: timedelta, most: int

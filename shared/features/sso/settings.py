@@ -1,13 +1,14 @@
-"""Sign-in at an OpenID Connect provider."""
+"""Sign-in at an OpenID Connect provider, and API keys that users of the dashboard make for themselves."""
 
 from __future__ import annotations
 
+from firmq.shared.config.groups.dashboard import DashboardSettings
 from firmq.shared.config.groups.group import Group, at
-from firmq.shared.config.values import Names, RolesByClaim, WebUrl
+from firmq.shared.config.values import Names, RolesByClaim, ScopeNames, Seconds, WebUrl
 
 
-class OidcSettings(Group):
-    """Sign-in at an OpenID Connect provider."""
+class SsoSettings(Group):
+    """Sign-in at an OpenID Connect provider, and API keys that users of the dashboard make for themselves."""
 
     oidc_issuer: WebUrl = at(
         "dashboard.oidc.issuer",
@@ -38,3 +39,27 @@ class OidcSettings(Group):
         "Roles by values of this claim, such as queue-admins:admin, queue-team:operator; *:viewer applies to every "
         "account. The highest role applies; an account without a role is refused.",
     )
+    personal_keys: ScopeNames = at(
+        "personal_keys.scopes",
+        (),
+        "Scopes of the API keys that users of the dashboard may create for themselves: submit, read, operate, admin; "
+        "empty: no personal keys. Set the same value for gateways and dashboards.",
+    )
+    personal_key_lifetime: Seconds = at(
+        "personal_keys.lifetime",
+        30 * 86_400,
+        "Maximum time for which a personal API key is valid, from 1d to 365d.",
+        ge=86_400,
+        le=365 * 86_400,
+    )
+    personal_keys_per_user: int = at(
+        "personal_keys.per_user", 10, "Maximum personal API keys of one user at a time.", ge=1, le=100
+    )
+
+    def check(self) -> None:
+        others = {"oidc_client_id": self.oidc_client_id, "oidc_roles": self.oidc_roles}
+        needed = {**others, "dashboard_url": DashboardSettings.of(self).dashboard_url}
+        if self.oidc_issuer and (missing := [name.upper() for name, value in needed.items() if not value]):
+            raise ValueError(f"OIDC_ISSUER also needs {', '.join(missing)}")
+        if "openid" not in self.oidc_scopes:
+            raise ValueError("OIDC_SCOPES must contain openid")

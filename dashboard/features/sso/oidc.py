@@ -19,10 +19,11 @@ from flask import request, session
 from werkzeug.wrappers import Response
 
 from firmq.dashboard.auth.security import safe_target
-from firmq.dashboard.auth.users import Person, Role, Users
+from firmq.dashboard.auth.users import Person, Role, Users, account_digest
 from firmq.shared.config.settings import Settings, exit_with
+from firmq.shared.features.sso.keys import SsoKeys
+from firmq.shared.features.sso.settings import SsoSettings
 from firmq.shared.redis.client import keys_of, translated
-from firmq.shared.stores.personal_keys import provider_owner
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -58,20 +59,20 @@ class IdentityProvider:
             from authlib.integrations.flask_client import OAuth
         except ImportError:
             exit_with("OIDC_ISSUER is set, and Authlib is not installed: pip install 'firmq[dashboard]'")
-        self.settings = settings
+        self.settings = SsoSettings.of(settings)
         self.redis = redis
         self.users = users
         self.home = settings.dashboard_url.rstrip("/")
         self.client: Any = OAuth(app).register(
             "oidc",
-            client_id=settings.oidc_client_id,
-            client_secret=settings.oidc_client_secret or None,
-            server_metadata_url=f"{settings.oidc_issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_id=self.settings.oidc_client_id,
+            client_secret=self.settings.oidc_client_secret or None,
+            server_metadata_url=f"{self.settings.oidc_issuer.rstrip('/')}/.well-known/openid-configuration",
             client_kwargs={
-                "scope": " ".join(settings.oidc_scopes),
+                "scope": " ".join(self.settings.oidc_scopes),
                 "code_challenge_method": "S256",
                 "default_timeout": WITHIN,
-                **({} if settings.oidc_client_secret else {"token_endpoint_auth_method": "none"}),
+                **({} if self.settings.oidc_client_secret else {"token_endpoint_auth_method": "none"}),
             },
         )
 
@@ -88,7 +89,7 @@ class IdentityProvider:
     def finish(self) -> tuple[Person, str]:
         """Returns the user, and the page to continue with. Raises SignInFailed."""
         target, state = safe_target(str(session.get("target", "/"))), request.args.get("state", "")
-        used = keys_of(self.redis).dashboard_sign_in(hashlib.sha256(state.encode()).hexdigest())
+        used = SsoKeys.beside(keys_of(self.redis)).dashboard_sign_in(hashlib.sha256(state.encode()).hexdigest())
         with translated():
             is_good = time.time() < _end(_STATE + state) and not self.redis.exists(used)
         if not is_good:
@@ -152,8 +153,8 @@ class IdentityProvider:
             log.warning("sign-in without a role", extra={"name_given": name})
             raise SignInFailed(f"{name} has no role here: OIDC_ROLES gives none for this account.")
         # A name of DASHBOARD_USERS is reserved for that user, also in the audit record.
-        owner = provider_owner(self.settings.oidc_issuer, str(claims["sub"]))
-        return Person(f"{name} (identity provider)" if self.users.named(name) else name, role, owner)
+        account = f"oidc:{account_digest(self.settings.oidc_issuer, str(claims['sub']))}"
+        return Person(f"{name} (identity provider)" if self.users.named(name) else name, role, account)
 
 
 def _end(name: str) -> float:
@@ -168,8 +169,9 @@ def role_of(claim: object, roles: Mapping[str, str]) -> Role | None:
     return max((Role[each.upper()] for each in given), default=None)
 
 
-def mark_of(settings: Settings) -> str:
+def mark_of(given: Settings) -> str:
     """Returns a digest of the settings of roles, whose change ends earlier sessions; "" without provider."""
+    settings = SsoSettings.of(given)
     if not settings.oidc_issuer:
         return ""
     decides = (settings.oidc_issuer, settings.oidc_client_id, settings.oidc_roles_claim, settings.oidc_roles)

@@ -10,22 +10,29 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from firmq.dashboard.auth.users import account_digest
 from firmq.shared.domain.redaction import HIDDEN
 from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.shared.errors import StoreRefused
+from firmq.shared.features.sso.keys import SsoKeys
+from firmq.shared.features.sso.personal_keys import MOST, PersonalKeys, TooManyKeys
 from firmq.shared.redis.client import text
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.personal_keys import MOST, PersonalKeys, TooManyKeys, local_owner, provider_owner
 from firmq.shared.stores.task_types import TaskType
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway, problem
+from tests.integration.gateway.test_earlier_tasks import create as create_batch
 from tests.integration.gateway.test_keys import bearer
+from tests.integration.redis.test_full_redis import full
 from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.receiver import SECRET as WEBHOOK_SECRET
+from tests.support.store import Store
 
 DAY = timedelta(days=1)
+SSO = SsoKeys.beside(keys)
 ALL = tuple(Scope)
 
 
@@ -60,7 +67,8 @@ def test_a_personal_key_permits_what_its_scopes_say_in_the_name_of_its_user(
 
 
 def test_users_of_one_name_are_two_clients(held: PersonalKeys) -> None:
-    owners = (local_owner("ann", "hash"), local_owner("ann", "other"), provider_owner("https://login", "ann"))
+    owners = [f"local:{account_digest('ann', each)}" for each in ("hash", "other")]
+    owners.append(f"oidc:{account_digest('https://login', 'ann')}")
     clients = {held.create(each, "ann", "x", [Scope.READ], DAY, 1)[0].client for each in owners}
     assert len(clients) == 3
 
@@ -102,10 +110,10 @@ def test_a_revoked_or_expired_key_is_refused_at_once(gateway: Gateway, held: Per
 def test_what_is_no_valid_key_is_refused(gateway: Gateway, held: PersonalKeys, wrong: str) -> None:
     key, sent = held.create("local:ann", "ann", "x", [Scope.READ], DAY, 10)
     if wrong == "record":
-        held.redis.hset(keys.PERSONAL_KEYS, key.id, '{"owner": [], "scopes": ["read"], "digest": 5}')
+        held.redis.hset(SSO.PERSONAL_KEYS, key.id, '{"owner": [], "scopes": ["read"], "digest": 5}')
     elif wrong == "type":
-        held.redis.delete(keys.PERSONAL_KEYS)
-        held.redis.set(keys.PERSONAL_KEYS, "a value of another program")
+        held.redis.delete(SSO.PERSONAL_KEYS)
+        held.redis.set(SSO.PERSONAL_KEYS, "a value of another program")
         gateway.http.get("/tasks", headers=bearer(sent))  # it is quarantined
     else:
         sent = {"secret": sent[:-1] + ("0" if sent[-1] != "0" else "1"), "id": "fqp_" + "a" * 12 + sent[16:]}.get(
@@ -132,19 +140,19 @@ def test_keys_are_bounded_for_each_user_and_in_all(held: PersonalKeys) -> None:
         held.create("local:ann", "ann", "x", [Scope.READ], DAY, 3)
     with pytest.raises(TooManyKeys, match="ann has 3 keys"):
         held.create("local:ann", "ann", "x", [Scope.READ], DAY, 3)
-    record = held.redis.hvals(keys.PERSONAL_KEYS)[0]
-    held.redis.hset(keys.PERSONAL_KEYS, mapping={f"other-{at}": record for at in range(MOST - 3)})
+    record = held.redis.hvals(SSO.PERSONAL_KEYS)[0]
+    held.redis.hset(SSO.PERSONAL_KEYS, mapping={f"other-{at}": record for at in range(MOST - 3)})
     with pytest.raises(TooManyKeys, match="1,000 personal keys"):
         held.create("local:ben", "ben", "x", [Scope.READ], DAY, 3)
     expired = b'{"owner": "local:ann", "expires_at": 5}'
-    held.redis.hset(keys.PERSONAL_KEYS, mapping=dict.fromkeys(held.redis.hkeys(keys.PERSONAL_KEYS), expired))
+    held.redis.hset(SSO.PERSONAL_KEYS, mapping=dict.fromkeys(held.redis.hkeys(SSO.PERSONAL_KEYS), expired))
     held.create("local:ben", "ben", "x", [Scope.READ], DAY, 3)
-    assert held.redis.hlen(keys.PERSONAL_KEYS) == 1, "expired ones are removed"
+    assert held.redis.hlen(SSO.PERSONAL_KEYS) == 1, "expired ones are removed"
 
 
 def test_redis_holds_no_secret(held: PersonalKeys) -> None:
     sent = held.create("local:ann", "ann", "x", [Scope.READ], DAY, 3)[1]
-    assert sent.rpartition("_")[2] not in str(held.redis.hgetall(keys.PERSONAL_KEYS))
+    assert sent.rpartition("_")[2] not in str(held.redis.hgetall(SSO.PERSONAL_KEYS))
 
 
 SECRET = {"customer": {"iban": "DE02"}, "password": "hunter2", "city": "Bonn"}
@@ -229,3 +237,29 @@ def test_placeholders_do_not_replace_hidden_values(make_gateway: MakeGateway, he
     schedule = {"type": "process", "data": seen, "interval": 3600}
     problem(gateway.http.put("/schedules/tick", json=schedule, headers=ann), 403, "scope-missing")
     assert gateway.http.patch(f"/tasks/{task}", json={"data": SECRET}, headers=ann).status_code == 200
+
+
+def test_no_personal_key_is_added_and_one_is_revoked(store: Store) -> None:
+    held = PersonalKeys(store.scripts)
+    key, sent = held.create("local:a", "ann", "script", [Scope.READ], timedelta(days=1), 10)
+    with full(store.redis):
+        with pytest.raises(StoreRefused):
+            held.create("local:a", "ann", "other", [Scope.READ], timedelta(days=1), 10)
+        assert held.find(sent) == key
+        assert held.revoke(key.id)
+    assert held.all() == []
+
+
+def test_hidden_fields_are_not_copied(make_gateway: MakeGateway, held: PersonalKeys) -> None:
+    gateway = make_gateway(personal_keys=ALL, dashboard_redact=("customer.iban",))
+    ann = created(held, *Scope)
+    body = {"type": "process", "data": {"customer": {"iban": "DE02", "city": "Bonn"}}}
+    assert gateway.http.post("/tasks", json=body, headers=ann).status_code == 202
+    for path, status in (
+        ("data.customer.iban", 403),
+        ("data.customer", 403),
+        ("data", 403),
+        ("data.customer.city", 202),
+    ):
+        answer = create_batch(gateway, {"type": "process"}, {"type": "process", "data": {"$from": path}}, headers=ann)
+        assert answer.status_code == status if status == 403 else answer.json["accepted"], path

@@ -10,10 +10,10 @@ import pytest
 from werkzeug.security import generate_password_hash
 from werkzeug.test import TestResponse
 
+from firmq.shared.features.sso.personal_keys import PersonalKey, PersonalKeys
 from firmq.shared.stores.audit import Audit
-from firmq.shared.stores.personal_keys import PersonalKey, PersonalKeys
+from tests.features.sso.test_oidc import settings, sign_in
 from tests.integration.dashboard.conftest import Browser
-from tests.integration.dashboard.test_oidc import settings, sign_in
 from tests.integration.dashboard.test_sign_in import USERS, _sign_in
 from tests.support.harness import System
 from tests.support.rogue_provider import rogue_provider

@@ -1,0 +1,1 @@
+"""Requests with personal API keys."""

@@ -1,0 +1,1 @@
+"""Sign-in at an identity provider, and personal API keys."""
