@@ -22,6 +22,7 @@ FEATURES: tuple[str, ...] = (
     "outbox",
     "history",
     "durable",
+    "webhooks",
     "rq",
     "sso",
 )

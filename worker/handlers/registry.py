@@ -230,7 +230,7 @@ def _checked(
     }
 
 
-BUILT_IN = ("firmq.worker.handlers.webhook",)
+BUILT_IN = ("firmq.worker.features.webhooks.handler",)
 """Handlers of every worker, besides TASK_MODULES."""
 
 

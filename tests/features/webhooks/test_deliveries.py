@@ -18,9 +18,9 @@ from firmq.shared.domain.lock import FencingToken
 from firmq.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from firmq.shared.errors import IllegalTransition, TaskNotFound
 from firmq.shared.stores import maintenance
+from firmq.worker.features.webhooks.handler import DeliveryFailed, Notification, deliver
 from firmq.worker.handlers.pinned_http import CallFailed, Connection, in_thread
 from firmq.worker.handlers.signals import RetryLater
-from firmq.worker.handlers.webhook import DeliveryFailed, Notification, deliver
 from tests.support import one_slot
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.keys import keys

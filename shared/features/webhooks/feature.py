@@ -1,0 +1,7 @@
+"""The scripts of deliveries."""
+
+from __future__ import annotations
+
+from firmq.shared.registry import Feature
+
+FEATURE = Feature()

@@ -1,0 +1,1 @@
+"""Webhooks: calls to the receivers of tasks' ends."""

@@ -1,0 +1,1 @@
+"""What webhooks add to tables of other tests: `tests.support.features.rows` finds it by its name."""
