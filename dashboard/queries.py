@@ -101,12 +101,6 @@ class Queries:
         with self.large if self._reading(task_id).size > LARGE else nullcontext():
             yield self._reading(task_id)
 
-    def deliveries(self, task: TaskDetail) -> list[TaskSummary]:
-        """Returns the webhook deliveries of a task, the latest first."""
-        if not task.deliveries:
-            return []
-        return self.cache.get(("deliveries", task.summary.id), lambda: self.stores.tasks.deliveries(task))
-
     def relations(self, task: TaskDetail) -> Relations:
         """Returns the parents and children of a task, transitively; reads nothing if it has none."""
         summary = task.summary

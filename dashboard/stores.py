@@ -65,7 +65,7 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
     tasks = Records(scripts, queues.register, Payloads.of(settings))
     batches = Batches(scripts)
     dead_letters = DeadLetters(scripts, tasks, tracing, timedelta(seconds=settings.retention_deleted))
-    types, bodies = TaskTypes(redis), context_of(settings, webhooks=True)
+    types, bodies = TaskTypes(redis), context_of(settings)
     type_cache = TypeCache(types, fresh=settings.type_cache_time, http_task_policy=settings.http_task_policy())
     workers = Workers(redis, settings.lease())
     return Stores(

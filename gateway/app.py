@@ -266,5 +266,5 @@ def _routes_of_system(
 
 
 def _limits(settings: Settings) -> Limits:
-    context = context_of(settings, webhooks=bool(settings.webhook_secrets))
+    context = context_of(settings, signed=True)
     return Limits(json_depth=settings.max_json_depth, context=context)

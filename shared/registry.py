@@ -57,9 +57,9 @@ class Feature:
 
 
 def folders_of(part: str) -> list[Traversable]:
-    """Returns the folders of the features in a part, such as "gateway", in the order of the list."""
+    """Returns the folders of the features that register in a part, such as "gateway", in the order of the list."""
     folder = files(f"firmq.{part}") / "features"
-    return [each for name in FEATURES if (each := folder / name).is_dir()]
+    return [each for name in FEATURES if ((each := folder / name) / "feature.py").is_file()]
 
 
 @cache

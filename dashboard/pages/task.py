@@ -77,15 +77,6 @@ def run_now(task_id: str) -> AnyResponse:
     return _changed("ran now", task_id, "The task is in its queue now.")
 
 
-@blueprint.post("/tasks/<task_id>/redeliver")
-@needs(Role.OPERATOR)
-def redeliver(task_id: str) -> AnyResponse:
-    context.stores.queues.redeliver(task_id)
-    reported = context.stores.tasks.get(task_id).delivery_of or task_id
-    to, message = url_for(".task", task_id=reported), "The delivery is back in its queue."
-    return changed("redelivered", task_id, to=to, message=message)
-
-
 @blueprint.post("/tasks/<task_id>/cancel")
 @needs(Role.OPERATOR)
 def cancel(task_id: str) -> AnyResponse:
@@ -134,7 +125,6 @@ def show_task(reading: Reading, edited: str | None = None, problem: str | None =
         problem=problem,
         trace=_trace(found),
         timeline=timeline(found, now.now()) if not found.summary.corrupt else None,
-        deliveries=context.queries.deliveries(found),
         **more,
     )
 

@@ -208,22 +208,6 @@ class Tasks:
         return Reply(content={"task_id": task_id, "status": self.records.state(task_id)})
 
     @endpoint(
-        "POST",
-        "/tasks/{task_id}/redeliver",
-        Across.ID,
-        tag="tasks",
-        scope=Scope.OPERATE,
-        act=AuditAction("redelivered", "{task_id}"),
-        answers={202: Answer(description="The delivery is pending again.", model=answers.Status)},
-        problems=(refusals.NOT_FOUND, refusals.CONFLICT),
-    )
-    def redeliver(self, task_id: str) -> Reply:
-        """Repeats a webhook delivery, by its own id, with the same content and the same Webhook-Id."""
-        on_its_way = self.queues.redeliver(task_id)
-        answer = {"task_id": on_its_way, "status": TaskState.PENDING}
-        return Reply(content=answer, status=202, headers={"Location": f"/tasks/{on_its_way}"})
-
-    @endpoint(
         "DELETE",
         "/tasks/{task_id}",
         Across.ID,

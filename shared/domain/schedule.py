@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice, takewhile
@@ -140,15 +139,8 @@ def read_spec(spec: bytes | str) -> Schedule:
 
 
 def _webhook(value: Any) -> Webhook | None:
-    """Returns the webhook of a schedule's definition. Raises ValueError."""
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not isinstance(value.get("url"), str) or value.keys() - _OF_WEBHOOK:
-        raise ValueError(f"webhook must be a mapping with url, and optionally {', '.join(_OF_WEBHOOK[1:])}")
-    return Webhook(url=value["url"], events=tuple(value.get("events") or ()), retry=value.get("retry"))
-
-
-_OF_WEBHOOK = tuple(each.name for each in dataclass_fields(Webhook))
+    """Returns the webhook of a schedule's definition."""
+    return Webhook(**{**value, "events": tuple(value.get("events") or ())}) if value else None
 
 
 def following(schedule: Schedule, after: datetime) -> datetime | None:

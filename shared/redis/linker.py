@@ -3,7 +3,8 @@
 A script starts with lines that name its dependencies: `-- @include A B` prepends files, and `-- @step A B` turns other
 scripts into functions of their arguments, so that they are part of the same atomic step. A line `-- @insert A` is
 replaced by the text of `A.lua`; it splits a long script by subject. `-- @later` marks definitions that only the code
-after it uses: a script that returns earlier does not create them. File names are unique over all folders.
+after it uses: a script that returns earlier does not create them. File names are unique over all folders, except that
+a file of a feature replaces one of the core, which does nothing: so the core calls what may not be there.
 """
 
 from __future__ import annotations

@@ -185,22 +185,6 @@ class Queues:
             )
         return TaskState.CANCELLED if happened == "cancelled" else TaskState.RUNNING
 
-    def redeliver(self, delivery_id: str) -> str:
-        """Repeats an ended webhook delivery; returns the id of the new one.
-
-        Raises TaskNotFound for an unknown delivery, and IllegalTransition when it has not ended, or when the task
-        that it reports has been removed.
-        """
-        with translated():
-            state, on_its_way = redeliver(self.scripts, delivery_id)
-        if not state:
-            raise TaskNotFound(id=delivery_id)
-        if not on_its_way:
-            ended = TaskState(state).ended
-            rule = "the task that it reports has been removed" if ended else "it is already in progress"
-            raise IllegalTransition(f"the delivery is {state}: {rule}", state=state)
-        return on_its_way
-
     def change(
         self,
         task_id: str,
@@ -479,9 +463,3 @@ def run_now(scripts: Scripts, task_id: str) -> tuple[str, bool]:
     """Enqueues a scheduled or retrying task at once; returns the state found and whether it was moved."""
     state, done = scripts.call_answered("run_now", task_id)
     return text(state), bool(done)
-
-
-def redeliver(scripts: Scripts, task_id: str) -> tuple[str, str]:
-    """Repeats an ended delivery; returns the state found, and the id of the new delivery."""
-    state, on_its_way = scripts.call_answered("redeliver", task_id)
-    return text(state), text(on_its_way)

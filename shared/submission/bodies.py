@@ -48,10 +48,10 @@ MOST_PARENTS = 1000
 """Tasks that one task may depend on."""
 
 
-def context_of(settings: Settings, *, webhooks: bool) -> dict[str, Any]:
-    """Returns the context for the validators of bodies; without `webhooks` tasks with one are refused."""
+def context_of(settings: Settings, *, signed: bool = False) -> dict[str, Any]:
+    """Returns the context for the validators of bodies; `signed`: webhooks are refused without secrets."""
     priorities = {name: name for name in settings.queues} | {"default": settings.default_priority}
-    egress_policy = settings.egress_policy() if webhooks else None
+    egress_policy = settings.egress_policy() if settings.takes_webhooks(signed=signed) else None
     return {"priorities": priorities, "max_delay": settings.max_delay, "outside": egress_policy}
 
 

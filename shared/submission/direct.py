@@ -88,8 +88,7 @@ class Submission:
             refuse_without_worker=settings.refuse_without_worker,
         )
         self.tracing = _tracing(settings)
-        # Only the parts that deliver webhooks have the secrets to sign them.
-        context = context_of(settings, webhooks=True)
+        context = context_of(settings)  # only the parts that deliver webhooks have the secrets to sign them
         self.submitter = Submitter(name=_user_of(settings))
         self.extra = json.dumps(["submitted_by", self.submitter.name]) if self.submitter.name else ""
         """The other fields of a task without options."""

@@ -230,13 +230,9 @@ def _checked(
     }
 
 
-BUILT_IN = ("firmq.worker.features.webhooks.handler",)
-"""Handlers of every worker, besides TASK_MODULES."""
-
-
 def load(modules: Iterable[str]) -> Registry:
     """Imports the modules that hold handlers. Raises HandlerError naming the module that cannot be imported."""
-    for module in (*BUILT_IN, *modules):
+    for module in modules:
         import_project_module(module)
     return REGISTRY
 

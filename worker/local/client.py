@@ -15,7 +15,7 @@ from firmq.shared.domain import strict_json
 from firmq.shared.domain.json_schema import compile_schema
 from firmq.shared.domain.queue_selection import DEFAULT
 from firmq.shared.domain.step import read_step
-from firmq.shared.domain.task import WEBHOOK_TYPE, TaskState, new_task_id
+from firmq.shared.domain.task import TaskState, new_task_id
 from firmq.shared.submission.answers import Accepted, Ended, Progress, Task, TaskDetail
 from firmq.shared.submission.bodies import NewTaskBody, context_of, read_body
 from firmq.shared.submission.options import Options, Seconds, plain
@@ -50,10 +50,9 @@ class LocalClient:
 
     def __init__(self, modules: Iterable[str] | None = None, *, settings: Settings | None = None) -> None:
         self.settings = settings or load()
-        found = registry.load(self.settings.task_modules if modules is None else modules).handlers
-        self.handlers = {name: handler for name, handler in found.items() if name != WEBHOOK_TYPE}
+        self.handlers = registry.load(self.settings.task_modules if modules is None else modules).handlers
         self.outcomes = Outcomes(self.settings, [attempts.__file__])
-        self.context = context_of(self.settings, webhooks=True)
+        self.context = context_of(self.settings)
         self.records: dict[str, TaskDetail] = {}
         self.keys: dict[str, Accepted] = {}
         self.signals: dict[str, Any] = {}

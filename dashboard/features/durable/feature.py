@@ -11,7 +11,7 @@ FEATURE = Feature(
     blueprint=blueprint,
     open=DurableQueries,
     slots={
-        "task.steps": "durable/steps.html",
+        "task.sections": "durable/steps.html",
         "task.forms": "durable/signals.html",
     },
 )

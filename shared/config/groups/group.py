@@ -23,6 +23,10 @@ class Group(BaseModel):
         """Returns settings as this group, which a feature adds: `Settings` does not name its fields."""
         return cast("Self", settings)
 
+    def takes_webhooks(self, *, signed: bool) -> bool:
+        """Returns whether tasks may have webhooks; `signed`: only if this part has the secrets that sign them."""
+        return False
+
     # --- What a feature's group can add; `Settings` calls these for each feature ---
 
     def check(self) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from firmq.shared.config.groups.group import Group, at
-from firmq.shared.config.values import HostsAndNetworks, Names, Ports, Secrets, signing_key
+from firmq.shared.config.values import HostsAndNetworks, Names, Ports
 from firmq.shared.domain.egress_policy import EgressPolicy
 
 
 class HttpCallSettings(Group):
     """Permitted destinations of webhooks and of tasks of the type `http`."""
 
-    webhook_secrets: Secrets = at(
-        "webhooks.secrets",
-        (),
-        "Secrets for signing webhooks; each one adds a signature (whsec_ and base64, or at least 24 characters). "
-        "Empty: webhooks are off.",
-    )
     webhook_hosts: Names = at(
         "webhooks.hosts", (), "Hosts that webhooks may call; *.example.com matches subdomains; empty: any."
     )
@@ -50,7 +44,3 @@ class HttpCallSettings(Group):
         if not self.http_task_hosts:
             return None
         return EgressPolicy.of(self.http_task_hosts, self.http_task_ports, self.http_task_allow, "HTTP_TASK")
-
-    def webhook_keys(self) -> tuple[bytes, ...]:
-        """Returns the keys that sign webhooks."""
-        return tuple(map(signing_key, self.webhook_secrets))

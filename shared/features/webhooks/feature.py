@@ -1,7 +1,7 @@
-"""The scripts of deliveries."""
+"""The settings of webhooks."""
 
 from __future__ import annotations
 
 from firmq.shared.registry import Feature
 
-FEATURE = Feature()
+FEATURE = Feature(settings="firmq.shared.features.webhooks.settings:WebhookSettings")

@@ -17,6 +17,7 @@ from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.lock import FencingToken
 from firmq.shared.domain.task import On, Parent, TaskDetail, TaskState, TaskSummary, Webhook
 from firmq.shared.errors import IllegalTransition, TaskNotFound
+from firmq.shared.features.webhooks.store import redeliver
 from firmq.shared.stores import maintenance
 from firmq.worker.features.webhooks.handler import DeliveryFailed, Notification, deliver
 from firmq.worker.handlers.pinned_http import CallFailed, Connection, in_thread
@@ -208,9 +209,9 @@ def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(
     assert "ConnectionRefusedError" in dead.summary.error.message
     assert working.records.state(task) is S.COMPLETED
     with receiving(port) as receiver:
-        assert working.queues.redeliver(dead.summary.id) == dead.summary.id
+        assert redeliver(working.queues.scripts, dead.summary.id) == dead.summary.id
         assert working.ended(dead.summary.id).summary.state is S.COMPLETED
-        again = working.queues.redeliver(dead.summary.id)
+        again = redeliver(working.queues.scripts, dead.summary.id)
         assert again != dead.summary.id
         assert working.ended(again).summary.state is S.COMPLETED
         assert [each["task_id"] for each in receiver.bodies()] == [task, task]
@@ -221,10 +222,10 @@ def test_a_receiver_that_is_down_ends_in_the_dead_letters_and_can_be_told_again(
 def test_what_is_no_delivery_or_has_not_ended_is_not_sent_again(system: System, receiver: Receiver) -> None:
     task = system.submit("echo", "1", delay=timedelta(hours=1), webhook=to(receiver))
     with pytest.raises(TaskNotFound):
-        system.queues.redeliver(task)
+        redeliver(system.queues.scripts, task)
     system.queues.cancel(task, "no")
     with pytest.raises(IllegalTransition, match="already in progress"):
-        system.queues.redeliver(told(system, task)[0].id)
+        redeliver(system.queues.scripts, told(system, task)[0].id)
 
 
 def test_a_dead_letter_that_is_retried_is_told_of_again(working: System, receiver: Receiver) -> None:

@@ -161,7 +161,7 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(browser: Browser, system: S
 
 
 PATHS = """
-/tasks/x/retry /tasks/x/retry-with /tasks/x/run-now /tasks/x/redeliver /tasks/x/cancel /tasks/x/delete
+/tasks/x/retry /tasks/x/retry-with /tasks/x/run-now /tasks/x/cancel /tasks/x/delete
 /batches/x/cancel /batches/x/retry /queues/low/pause /queues/low/resume /types/noop/pause /types/noop/resume
 /limits/set /limits/x/remove /tasks/x/restore /workers/x/drain /locks/x/unlock
 /locks/step-down /schedules/x/pause /schedules/x/resume /schedules/x/run /schedules/x/edit /schedules/+create

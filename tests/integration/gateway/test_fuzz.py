@@ -30,6 +30,7 @@ from firmq.shared.domain.task import Webhook
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from tests.support import one_slot
+from tests.support.features import rows
 from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 from tests.support.receiver import SECRET
@@ -55,7 +56,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 
 def _document() -> Any:
     """The gateway tells what it answers without asking Redis."""
-    app = create_app(Settings(webhook_secrets=(SECRET,)), connect("redis://127.0.0.1:1"))
+    app = create_app(Settings(**dict(rows("SETTINGS"))), connect("redis://127.0.0.1:1"))
     return app.test_client().get("/openapi.json").get_json()
 
 

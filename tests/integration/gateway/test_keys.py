@@ -74,7 +74,6 @@ READ = {*rows("READ")}
 OPERATE = {
     "DELETE /tasks/{task_id}",
     "PATCH /tasks/{task_id}",
-    "POST /tasks/{task_id}/redeliver",
     "DELETE /batches/{batch_id}",
     "POST /batches/{batch_id}/retry",
     "POST /dlq/failed-tasks/{task_id}/retry",

@@ -35,7 +35,7 @@ from firmq.shared.stores.dead_letters import DeadLetters, amend, requeue
 from firmq.shared.stores.idempotency import request_begin, request_end
 from firmq.shared.stores.limits import limit_declare, limit_delete, limit_put
 from firmq.shared.stores.maintenance import Pruned
-from firmq.shared.stores.queues import redeliver, run_now, submission_check
+from firmq.shared.stores.queues import run_now, submission_check
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.tasks import discard
 from tests.support.features import rows
@@ -221,16 +221,6 @@ def test_a_wait_is_ended_and_what_lost_its_ticket_or_its_place_has_it_again(fami
         _, found = maintenance.check_consistency(store.scripts, list(WEIGHTS), 10_000_000, 1000, FencingToken())
     assert found["nowhere"] == 1
     assert store.claim(token="t3") == [family.task]
-
-
-def test_a_delivery_that_has_ended_is_sent_again(family: Family) -> None:
-    store = family.store
-    store.report(family.task, "completed", "t2")
-    delivery = f"{family.task}-hook-1"
-    assert delivery in store.claim(5, token="t3")
-    store.report(delivery, "completed", "t3")
-    with full(store.redis):
-        assert redeliver(store.scripts, delivery) == ("completed", f"{family.task}-hook-2")
 
 
 def test_a_queue_is_paused_and_resumed(store: Store) -> None:

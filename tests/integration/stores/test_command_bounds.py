@@ -665,7 +665,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "lock_release": ("timeout", "token"),
     "partition_set": ("draining",),
     "pause": ("type:noop", ""),
-    "redeliver": ("id",),
     "request_begin": ("digest", "print", "who", 1000, 1000, "seed", "[]"),
     "request_end": ("digest", "who", "answer"),
     "restore": ("id",),

@@ -13,8 +13,6 @@ import pytest
 
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.limit import Limit, read_limit
-from firmq.shared.domain.task import Webhook
-from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import of_type
@@ -426,21 +424,3 @@ def test_without_waiting_tasks_no_turns_are_stored(store: Store) -> None:
     assert not store.redis.exists(
         keys.FAIR, keys.wait_queues("normal|"), keys.throttled("normal"), keys.rq_deferred("normal")
     )
-
-
-# --- deliveries of webhooks ---
-
-
-def test_deliveries_that_wait_for_each_other_take_turns_by_their_receivers(store: Store, limits: Limits) -> None:
-    limits.put("type:firmq.webhook", read_limit({"concurrency": 1}))
-    hooks = [Webhook(url=f"https://{host}/hooks", events=("cancelled",)) for host in ("silent.example",) * 9]
-    hooks.append(Webhook(url="https://Shop.example:8443/hooks?a=b", events=("cancelled",)))
-    for hook in hooks:
-        [task] = submit(store, "a", webhook=hook)
-        store.queues.cancel(task, "no longer wanted")
-    started = []
-    for _ in hooks:
-        started += claim(store)
-        end(store, started[-1])
-    assert len(started) == len(hooks)
-    assert text(store.redis.hget(keys.rq_job(started[2]), "receiver")) == "shop.example:8443"

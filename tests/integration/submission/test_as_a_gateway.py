@@ -17,9 +17,9 @@ from firmq.shared.redis.client import connect, text
 from firmq.shared.submission.options import plain
 from firmq.shared.submission.problems import Problem, Refused, problem
 from tests.integration.submission.conftest import MakeQueue
+from tests.support.features import rows
 from tests.support.keys import keys
 
-SECRET = "a secret of at least 24 characters"
 LATER = datetime.now(UTC) + timedelta(days=3)
 STORED: tuple[Mapping[str, Any], ...] = (
     {"type": "process"},
@@ -51,7 +51,7 @@ class Gateway:
 
     def __init__(self, url: str, **settings: Any) -> None:
         self.redis = connect(url)
-        self.http = create_app(Settings(webhook_secrets=(SECRET,), **settings), self.redis).test_client()
+        self.http = create_app(Settings(**dict(rows("SETTINGS")), **settings), self.redis).test_client()
 
     def submit(self, key: str | None = None, **body: Any) -> str:
         headers = {"Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})}

@@ -24,6 +24,7 @@ from firmq.shared.config.settings import load
 from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed, is_public
 from firmq.shared.domain.payload import PayloadReference, decode_result
 from firmq.shared.domain.task import WEBHOOK_TYPE
+from firmq.shared.features.webhooks.settings import WebhookSettings
 from firmq.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
 from firmq.worker.handlers.registry import task
 from firmq.worker.handlers.signals import GiveUp, RetryLater
@@ -69,11 +70,11 @@ async def webhook(data: Notification) -> dict[str, Any]:
 @cache
 def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
     settings = load()
-    return settings.egress_policy(), settings.webhook_keys()
+    return settings.egress_policy(), WebhookSettings.of(settings).signing_keys()
 
 
 def deliver(notification: Notification, connection: Connection, secrets: Sequence[bytes]) -> dict[str, Any]:
-    """Makes one attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
+    """Makes one attempt. Raises CallFailed, DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: copy them from the gateway")
     body = content(notification)
@@ -83,8 +84,6 @@ def deliver(notification: Notification, connection: Connection, secrets: Sequenc
         answer = connection.send(notification.url, "POST", body, signed)
     except NotAllowed as error:
         raise GiveUp(f"{notification.url} must not be called: {error}") from error
-    except CallFailed as error:
-        raise DeliveryFailed(f"{notification.url} {error}") from error
     _judge(notification.url, answer, is_public(ip_address(connection.address)))
     return {"status": answer.status, "address": connection.address, "seconds": round(time.monotonic() - began, 3)}
 

@@ -1,0 +1,1 @@
+"""Webhooks: signed calls that report the ends of tasks."""
