@@ -30,8 +30,8 @@ from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.worker.housekeeping.main import build
 from firmq.worker.metrics import Holdings, HoldingsMetrics, WorkerMetrics
-from tests.integration.rq_jobs.features import FEATURES
-from tests.integration.rq_jobs.features import PAGES as PAGES_OF_RQ
+from tests.features.rq.program import FEATURES
+from tests.features.rq.program import PAGES as PAGES_OF_RQ
 from tools.markdown import Row, joined, table
 from tools.openapi_reference import endpoints, objects
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.features import WITH_TESTS
+from tests.support.features import WITH_ROWS
 from tests.support.harness import ROOT
 
 SOME = (
@@ -23,7 +23,7 @@ SOME = (
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", params=WITH_TESTS)
+@pytest.fixture(scope="module", params=WITH_ROWS)
 def without(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout without a feature."""
     folder = tmp_path_factory.mktemp("without")

@@ -8,11 +8,11 @@ from typing import Any
 from firmq.shared.registry import FEATURES
 from tests.support.harness import ROOT
 
-WITH_TESTS = [name for name in FEATURES if (ROOT / "tests/features" / name).is_dir()]
-"""The features whose tests are in a folder of their own, so that they can be deleted with it."""
+WITH_ROWS = [name for name in FEATURES if (ROOT / "tests/features" / name / "rows.py").is_file()]
+"""The features that can be deleted with their folders: the tables of other tests do not name them."""
 
 
 def rows(table: str) -> tuple[Any, ...]:
     """Returns the rows of a table which the modules `tests.features.NAME.rows` have."""
-    modules = [import_module(f"tests.features.{name}.rows") for name in WITH_TESTS]
+    modules = [import_module(f"tests.features.{name}.rows") for name in WITH_ROWS]
     return tuple(row for module in modules for row in getattr(module, table, ()))

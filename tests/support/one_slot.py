@@ -31,24 +31,26 @@ _OPTIONS = {
 }
 
 NOT_APPLYING = {
-    "rq_jobs/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
-    r"(rq_jobs|worker/test_rq_tools).*2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
-    "rq_jobs/test_scheduler_entries": "the keys of rq-scheduler have no prefix",
-    "doctor/test_rq_programs.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
+    "rq/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",
+    r"(rq|worker/test_rq_tools).*2\.12\.0\]": "the keys of RQ 2.12 have no prefix",
+    "rq/test_scheduler_entries": "the keys of rq-scheduler have no prefix",
+    "rq/test_doctor.*schedules_of_rq_beside": "the keys of rq-scheduler have no prefix",
     "housekeeping/test_readme.*gives_the_answer_that_is_shown": "the page shows keys without a prefix",
     r"housekeeping/test_alerts.*\[FirmqRedisReadOnly\]": "a node of a cluster becomes no replica by REPLICAOF",
     "local/test_start.*folder_of_another_version": "it starts a plain server",
     "redis/test_key_prefix": "its systems have other prefixes",
     "redis/test_troubles.*replica_is_reported": "a node of a cluster becomes no replica by REPLICAOF",
     "submission/test_queue.*a_prefix_separates_systems": "its systems have other prefixes",
-    "rq_jobs/test_rq_3.*(with_rq_key_prefix|uses_the_key_prefix|other_keys_than)": "its systems have other prefixes",
+    "rq/test_rq_3.*(with_rq_key_prefix|uses_the_key_prefix|other_keys_than)": "its systems have other prefixes",
 }
-"""Tests that do not apply: a pattern in their names below tests/integration, and why."""
+"""Tests that do not apply: a pattern in their names below tests/integration or tests/features, and why."""
 
 
 def why_not(test: str) -> str | None:
     """Why a test does not apply to such a node; None for one that does."""
-    return next((why for pattern, why in NOT_APPLYING.items() if re.search(f"integration/{pattern}", test)), None)
+    return next(
+        (why for pattern, why in NOT_APPLYING.items() if re.search(f"(integration|features)/{pattern}", test)), None
+    )
 
 
 class Node(EmbeddedRedis):

@@ -121,7 +121,7 @@ MUTATIONS: Sequence[Mutation] = (
         "  if stored then redis.call('SET', keys.receipt(id), stored, 'PX', keep) end\n",
         "",
         _tests(
-            "integration/outbox/test_relay",
+            "features/outbox/test_relay",
             "test_a_row_is_not_sent_again_by_a_relay_that_was_off_until_its_task_was_removed",
         ),
     ),
@@ -729,7 +729,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/features/rq/handler.py",
         "JobStatus.STOPPED, JobStatus.SCHEDULED)",
         "JobStatus.STOPPED, JobStatus.SCHEDULED, JobStatus.STARTED)",
-        _tests("integration/rq_jobs/test_plain_jobs", "test_a_started_job_whose_worker_was_killed_runs_again"),
+        _tests("features/rq/test_plain_jobs", "test_a_started_job_whose_worker_was_killed_runs_again"),
     ),
     Mutation(
         "a job of an RQ program that waits forever for one that ended",
@@ -737,7 +737,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/lua/work/_job_end.lua",
         "  if redis.call('EXISTS', keys.rq_job(id .. ':dependents')) == 1 then return true end\n",
         "",
-        _tests("integration/rq_jobs/test_plain_jobs", "test_jobs_that_come_to_depend_on_a_running_one_are_enqueued"),
+        _tests("features/rq/test_plain_jobs", "test_jobs_that_come_to_depend_on_a_running_one_are_enqueued"),
     ),
     Mutation(
         "leases that end while Redis is away",

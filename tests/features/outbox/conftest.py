@@ -13,8 +13,12 @@ from firmq.outbox.relay import Relay
 from firmq.outbox.senders import DirectSender
 from firmq.outbox.sqlalchemy import SqlTable
 from firmq.shared.stores.task_types import TaskType, TaskTypes
+from tests.integration.conftest import store, system
+from tests.integration.gateway.conftest import gateway, make_gateway
 from tests.support.outbox import DATABASES, MYSQL, empty_database
 from tests.support.postgresql import PostgreSQL
+
+__all__ = ["gateway", "make_gateway", "store", "system"]
 
 
 @pytest.fixture(params=DATABASES)

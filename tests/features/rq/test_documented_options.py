@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from rq.cli.cli import main
 
+from tests.support.harness import ROOT
+
 OPTIONS = [each for each in main.commands["worker"].params if each.name not in ("queues", "worker_class")]
-PAGE = Path(__file__).resolve().parents[4] / "docs/guides/moving-from-rq.md"
+PAGE = ROOT / "docs/guides/moving-from-rq.md"
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: str(option.name))

@@ -10,8 +10,8 @@ from django.db import transaction  # noqa: E402
 
 from firmq import new_task  # noqa: E402
 from firmq.django import outbox  # noqa: E402
-from tests.integration.outbox.django_tasks import receipt  # noqa: E402
-from tests.integration.outbox.handlers import invoice  # noqa: E402
+from tests.features.outbox.django_tasks import receipt  # noqa: E402
+from tests.features.outbox.handlers import invoice  # noqa: E402
 
 
 class RollBack(Exception):

@@ -1,11 +1,11 @@
 """What programs do with RQ, page by page of RQ's documentation, and what they see when Firmq runs their jobs.
 
-`python -m tests.integration.rq_jobs.features URL VERSION` is such a program: it does all of it, and what it saw is its
+`python -m tests.features.rq.program URL VERSION` is such a program: it does all of it, and what it saw is its
 last line. It imports RQ, and nothing of Firmq.
 """
 
-from tests.integration.rq_jobs.features import exceptions, jobs, queues, registries, results, scheduling, workers
-from tests.integration.rq_jobs.features.rows import FEATURES, Program, Row
+from tests.features.rq.program import exceptions, jobs, queues, registries, results, scheduling, workers
+from tests.features.rq.program.rows import FEATURES, Program, Row
 
 PAGES = {
     queues.__name__: "Queues, dependencies and callbacks",

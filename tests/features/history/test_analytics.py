@@ -19,7 +19,7 @@ from firmq.shared.features.history.database import Database
 from firmq.shared.features.history.reading import History
 from firmq.shared.redis.client import connect
 from firmq.shared.stores import maintenance
-from tests.integration.history.conftest import Archive
+from tests.features.history.conftest import Archive
 
 
 @pytest.fixture

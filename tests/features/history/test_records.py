@@ -29,7 +29,7 @@ from firmq.shared.redis.client import connect
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.tasks import Filter, filter_of
-from tests.integration.history.conftest import Archive
+from tests.features.history.conftest import Archive
 from tests.support.data_fields import CASES
 from tests.support.keys import keys
 

@@ -11,7 +11,7 @@ from rq.command import send_stop_job_command
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from tests.integration.rq_jobs.features.rows import FAILED, FINISHED, QUEUE, Program, feature
+from tests.features.rq.program.rows import FAILED, FINISHED, QUEUE, Program, feature
 from tests.support import rq_functions as shop
 
 

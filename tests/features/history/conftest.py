@@ -13,8 +13,11 @@ from redis import Redis
 from firmq.shared.features.history.database import Database
 from firmq.shared.features.history.feeding import Feeder
 from firmq.shared.features.history.unarchived import Unarchived
+from tests.integration.conftest import store, system
 from tests.support.history import DATABASES, Contents, empty_history
 from tests.support.store import Store, store_on
+
+__all__ = ["store", "system"]
 
 
 @dataclass

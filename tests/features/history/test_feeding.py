@@ -14,7 +14,7 @@ from firmq.shared.features.history.database import Database
 from firmq.shared.features.history.feeding import Feeder
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge, requeue
-from tests.integration.history.conftest import Archive
+from tests.features.history.conftest import Archive
 from tests.support.keys import keys
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rq import Worker
 from rq.command import send_shutdown_command
 
-from tests.integration.rq_jobs.features.rows import FINISHED, QUEUE, Program, feature
+from tests.features.rq.program.rows import FINISHED, QUEUE, Program, feature
 from tests.support import rq_functions as shop
 
 

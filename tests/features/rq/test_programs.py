@@ -13,7 +13,7 @@ from rq import Queue
 
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
-from tests.integration.rq_jobs.features import FEATURES
+from tests.features.rq.program import FEATURES
 from tests.support.harness import ROOT, System, running_system, wait_until
 from tests.support.rq_functions import ALLOWED
 from tests.support.rq_versions import VERSIONS, environment
@@ -39,7 +39,7 @@ def saw(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         system.as_shipped = bool(of_worker)
         system.start_housekeeper()
         system.start_worker(**ADOPTING, **of_worker, WORKER_EXECUTORS="2")
-        command = [sys.executable, "-m", "tests.integration.rq_jobs.features", server.url, min(request.param)]
+        command = [sys.executable, "-m", "tests.features.rq.program", server.url, min(request.param)]
         said = subprocess.run(
             command,
             env={**os.environ, **of_program},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rq import Callback, Retry
 from rq.job import Dependency, Job
 
-from tests.integration.rq_jobs.features.rows import FAILED, FINISHED, Program, feature
+from tests.features.rq.program.rows import FAILED, FINISHED, Program, feature
 from tests.support import rq_functions as shop
 
 

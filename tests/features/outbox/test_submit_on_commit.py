@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from firmq import outbox, use_client
 from firmq.shared.client import Unreachable
-from tests.integration.outbox.handlers import invoice
+from tests.features.outbox.handlers import invoice
 
 
 class Client:

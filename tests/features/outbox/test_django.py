@@ -29,7 +29,7 @@ class Project:
         url = make_url(engine.url)
         self.environment = {
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.integration.outbox.django_settings",
+            "DJANGO_SETTINGS_MODULE": "tests.features.outbox.django_settings",
             "SHOP_ENGINE": ENGINES[url.drivername],
             "SHOP_NAME": url.database or "",
             "SHOP_HOST": url.host or str(url.query.get("host", "")),
@@ -53,7 +53,7 @@ class Project:
 def project(request: pytest.FixtureRequest, engine: Engine, redis_client: Redis, redis_url: str) -> Project:
     if engine.url.drivername not in ENGINES:
         pytest.skip("Django has drivers of its own for this database")
-    names = ("outbox-invoice", "process", "tests.integration.outbox.django_tasks.receipt")
+    names = ("outbox-invoice", "process", "tests.features.outbox.django_tasks.receipt")
     strict = TaskType(name="strict", schema={"type": "string"})
     TaskTypes(redis_client).publish([*(TaskType(name=name, schema={}) for name in names), strict])
     project = Project(engine, FIRMQ_URL=redis_url, OUTBOX_METRICS_PORT="0", SHOP_USE_TZ=request.param)
@@ -76,7 +76,7 @@ def test_the_migration_is_that_of_the_model(project: Project) -> None:
 def test_committed_rows_become_tasks_and_refused_ones_can_be_seen_and_retried(
     project: Project, relay: subprocess.Popen[str], engine: Engine, redis_client: Redis
 ) -> None:
-    ids = project.run("tests.integration.outbox.django_writer").split()
+    ids = project.run("tests.features.outbox.django_writer").split()
     table = SqlTable(engine)  # the same table, also for the other relay
     wait_until(lambda: table.backlog().refused == 1 and table.backlog().waiting == 0, "all rows were sent")
     stored = list(map(text, redis_client.lrange(keys.rq_queue("normal"), 0, -1)))
@@ -92,7 +92,7 @@ def test_committed_rows_become_tasks_and_refused_ones_can_be_seen_and_retried(
 
 
 def test_the_age_of_a_row_does_not_depend_on_time_zones(project: Project, engine: Engine, tmp_path: Path) -> None:
-    project.run("tests.integration.outbox.django_writer")
+    project.run("tests.features.outbox.django_writer")
     code = (
         "import django; django.setup()\n"
         "from datetime import UTC, datetime\n"
@@ -111,8 +111,8 @@ def test_a_task_that_waits_in_the_outbox_has_a_result(project: Project, tmp_path
         "from firmq.django import outbox\n"
         "from firmq.django.framework import TaskResultDoesNotExist\n"
         "from firmq.django.outbox.models import OutboxRow\n"
-        "from tests.integration.outbox.django_tasks import receipt\n"
-        "from tests.integration.outbox.handlers import invoice\n"
+        "from tests.features.outbox.django_tasks import receipt\n"
+        "from tests.features.outbox.handlers import invoice\n"
         "task_id = outbox.add(receipt, 7)\n"
         "result = receipt.get_result(task_id)\n"
         "print(result.status, result.args, result.id == task_id)\n"

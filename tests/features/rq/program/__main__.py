@@ -6,7 +6,7 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.integration.rq_jobs.features import FEATURES, Program
+from tests.features.rq.program import FEATURES, Program
 
 
 def main() -> None:

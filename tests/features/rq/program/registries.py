@@ -8,7 +8,7 @@ import sys
 from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, StartedJobRegistry
 
-from tests.integration.rq_jobs.features.rows import FAILED, FINISHED, QUEUE, Program, feature
+from tests.features.rq.program.rows import FAILED, FINISHED, QUEUE, Program, feature
 from tests.support import rq_functions as shop
 
 

@@ -9,7 +9,7 @@ from rq import Repeat
 from rq.exceptions import DuplicateJobError
 from rq.registry import ScheduledJobRegistry
 
-from tests.integration.rq_jobs.features.rows import FINISHED, Program, feature
+from tests.features.rq.program.rows import FINISHED, Program, feature
 from tests.support import rq_functions as shop
 
 _REGISTRY: Any = ScheduledJobRegistry

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from firmq import new_task, outbox
 from firmq.outbox.rows import RowState
 from firmq.outbox.sqlalchemy import SqlTable
-from tests.integration.outbox.handlers import invoice
+from tests.features.outbox.handlers import invoice
 
 
 def written(table: SqlTable) -> list[dict[str, Any]]:

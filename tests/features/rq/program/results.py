@@ -7,7 +7,7 @@ from typing import Any
 from rq.exceptions import NoSuchJobError
 from rq.job import Job
 
-from tests.integration.rq_jobs.features.rows import FAILED, FINISHED, Program, feature
+from tests.features.rq.program.rows import FAILED, FINISHED, Program, feature
 from tests.support import rq_functions as shop
 
 

@@ -14,7 +14,7 @@ from firmq.shared.doctor.findings import Level
 from firmq.shared.features.history.lag import check_history
 from firmq.shared.features.history.unarchived import Feed, Unarchived
 from firmq.shared.redis.client import connect
-from tests.integration.history.conftest import Archive
+from tests.features.history.conftest import Archive
 from tests.support.store import Store
 
 

@@ -17,7 +17,7 @@ from rq.group import Group
 from rq.job import Dependency, Job
 from rq.webhook import Webhook
 
-from tests.integration.rq_jobs.features.rows import FAILED, FINISHED, OTHER_QUEUE, QUEUE, QUIET_QUEUE, Program, feature
+from tests.features.rq.program.rows import FAILED, FINISHED, OTHER_QUEUE, QUEUE, QUIET_QUEUE, Program, feature
 from tests.support import rq_functions as shop
 
 _SUMS = [[FINISHED, 3], [FINISHED, 7]]
