@@ -21,13 +21,6 @@ USAGE = 2
 """The exit status of a part that is not installed."""
 
 
-_OUTBOX_ACTIONS = {
-    "create": "create the table if it is missing, and exit",
-    "refused": "list the rows that were refused, and exit",
-    "retry": "make refused rows wait again, and exit",
-}
-
-
 def _add_worker(one: argparse.ArgumentParser) -> None:
     add_modules(one)
     text = "queues to take from, such as gpu-*:5,default (default: WORKER_QUEUES, else all)"
@@ -66,15 +59,6 @@ def _add_partitions(one: argparse.ArgumentParser) -> None:
         )
 
 
-def _add_outbox(one: argparse.ArgumentParser) -> None:
-    one.add_argument(
-        "--database", metavar="URL", dest="OUTBOX_DATABASE", help="a URL of SQLAlchemy (default: OUTBOX_DATABASE)"
-    )
-    does = one.add_mutually_exclusive_group()
-    for action, text in _OUTBOX_ACTIONS.items():
-        does.add_argument(f"--{action}", action="store_const", const=action, dest="action", help=text)
-
-
 def _as_json(wanted: argparse.Namespace) -> bool:
     return getattr(wanted, "json", False) not in (False, "text")
 
@@ -88,13 +72,6 @@ COMMANDS = {
         "start a housekeeper: retries, schedules, expired leases, retention, metrics of the system",
     ),
     "dashboard": Command("firmq.dashboard.__main__", "dashboard", "start a dashboard"),
-    "outbox": Command(
-        "firmq.outbox.main",
-        "sqlalchemy",
-        "start a relay, which sends the rows of an outbox",
-        add_arguments=_add_outbox,
-        arguments=lambda wanted: [wanted.action],
-    ),
     "user": Command(
         "firmq.dashboard.auth.users",
         "dashboard",
