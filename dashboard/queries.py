@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from firmq.dashboard.cache import FRESH, TTLCache
 from firmq.dashboard.overview import Overview, Snapshot
 from firmq.dashboard.stores import Stores
-from firmq.shared.alerts.incident import Incident
 from firmq.shared.domain.preview import PREVIEW, preview
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
@@ -214,11 +213,6 @@ class Queries:
     def schedule_runs(self, names: Sequence[str]) -> dict[str, list[Run]]:
         """Returns the last runs of these schedules, the oldest first; states as last noted."""
         return dict(zip(names, self.stores.schedules.runs(names), strict=True))
-
-    @_cached
-    def incident(self, since: datetime, until: datetime) -> Incident:
-        """Returns the events of a range."""
-        return self.stores.incidents.read(since, until)
 
     def states(self, ids: Sequence[str | None]) -> dict[str, TaskState]:
         """Returns the states of these tasks, without removed ones."""

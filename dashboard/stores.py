@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.incident import Incidents
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
@@ -43,7 +42,6 @@ class Stores:
     breakdowns: Breakdowns
     dead_letters: DeadLetters
     failure_groups: FailureGroups
-    incidents: Incidents
     limits: Limits
     locks: LockAdmin
     queues: Queues
@@ -75,7 +73,6 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
         breakdowns=Breakdowns(tasks, batches),
         dead_letters=dead_letters,
         failure_groups=FailureGroups(scripts),
-        incidents=Incidents(scripts, workers),
         limits=Limits(scripts),
         locks=LockAdmin(scripts),
         queues=queues,

@@ -42,7 +42,6 @@ PAGES: dict[str, str] = {
     "/limits": "Limits",
     "/locks": "Locks",
     "/audit": "Audit",
-    "/timeline": "Timeline",
 }
 """The pages of the core that suggestions lead to."""
 

@@ -42,13 +42,11 @@ from firmq.gateway.routes.metrics import MetricsRoutes
 from firmq.gateway.routes.queues import QueueRoutes
 from firmq.gateway.routes.schedules import ScheduleRoutes
 from firmq.gateway.routes.tasks import Tasks
-from firmq.gateway.routes.timeline import TimelineRoutes
 from firmq.gateway.routes.types import TypeRoutes
 from firmq.gateway.routes.waiting import WaitingRoutes
 from firmq.gateway.routes.workers import WorkerRoutes
 from firmq.gateway.tasks.batch_planner import BatchPlanner
 from firmq.gateway.tasks.earlier_tasks import EarlierTaskReader
-from firmq.shared.alerts.incident import Incidents
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TASK_ID
@@ -259,7 +257,6 @@ def _routes_of_system(
     yield KeyRoutes(keyring, scripts.redis)
     yield AuditRoutes(Audit(scripts.redis))
     yield ScheduleRoutes(ScheduleStore(scripts, queues.bounds), queues, types, metrics, tracing, queue_of_type)
-    yield TimelineRoutes(Incidents(scripts, workers))
     ready = Readiness(scripts, types)
     yield HealthRoutes(settings, scripts, ready, version(), circuit_breaker, keyring.required)
     yield MetricsRoutes(metrics, MetricsFederation(settings.metrics_sources), settings.gateway_public_port)

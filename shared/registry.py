@@ -24,6 +24,7 @@ FEATURES: tuple[str, ...] = (
     "durable",
     "webhooks",
     "rq",
+    "timeline",
     "sso",
 )
 
@@ -37,7 +38,7 @@ class Feature:
     jobs: Sequence[str] = ()
     """The names of its housekeeping jobs; each lock has the name of its job."""
     timeline: str = ""
-    """A function of `Scripts` that returns a `Source` of timeline events (`shared/alerts/incident.py`)."""
+    """A function of `Scripts` that returns a `Source` of timeline events (`shared/domain/timeline.py`)."""
     settings: str = ""
     """Its group of settings, which becomes a part of `Settings`."""
     records: str = ""

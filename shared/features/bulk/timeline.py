@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.incident import ACTORS, Event, Source
+from firmq.shared.domain.timeline import ACTORS, Event, Source
 from firmq.shared.features.bulk.store import KEPT, BulkAction, Verb, latest
 
 if TYPE_CHECKING:

@@ -493,7 +493,7 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
     group = site.open("/dead-letters").locator("a.count").first.get_attribute("href")
     plain = (
         "/ /tasks /dead-letters /types /types/noop /analytics /breakdown?status=failed /queues /limits "
-        "/workers /schedules /locks /audit /audit?who=somebody /timeline /tasks?status=pending "
+        "/workers /schedules /locks /audit /audit?who=somebody /tasks?status=pending "
         "/tasks?deleted=yes /tasks/new /tasks/new?type=firmq.http /schedules/+new?type=process"
     )
     paths = [*plain.split(), *rows("PAGES"), f"/tasks/new?from={dead}"]

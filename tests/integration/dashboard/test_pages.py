@@ -26,7 +26,7 @@ from tests.support.keys import keys
 
 PAGES = (
     "/", "/tasks", "/batches", "/dead-letters", "/queues", "/limits", "/workers", "/schedules", "/locks", "/audit",
-    "/timeline", *rows("PAGES"),
+    *rows("PAGES"),
 )  # fmt: skip
 
 

@@ -341,17 +341,6 @@ def test_a_store_that_goes_away_while_a_key_is_checked_is_a_503(
     assert (answer.status_code, answer.json["type"]) == (503, "/problems/store-unavailable")
 
 
-def test_the_timeline_in_markdown_is_one_list(routed: Routed) -> None:
-    for queue in ("normal", "low"):
-        routed.post(f"/queues/{queue}/pause", {"reason": f"stop {queue}"})
-    text = routed.http.get("/timeline.md").text
-    assert text.count("# Timeline from") == 1
-    events = [line for line in text.splitlines() if line.startswith("- ")]
-    assert len(events) == len(set(events)) >= 2
-    assert events == sorted(events)
-    assert "Nothing happened" not in text
-
-
 def test_a_server_at_another_place_is_refused_with_the_remedy(redis_client: Redis, redis_url: str) -> None:
     first, second, third = databases(redis_url)
     for own in Settings(redis_partitions=(first, second, third)).partitions.values():

@@ -10,10 +10,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from firmq.gateway.app import create_app
-from firmq.shared.alerts.incident import MOST
 from firmq.shared.alerts.store import LOGGED, AlertStore, LoggedAlert
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import NO_LOCK
+from firmq.shared.features.timeline.incident import MOST
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.task_types import types_publish
 from firmq.shared.stores.workers import announce

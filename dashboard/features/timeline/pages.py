@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, abort, request
 
-from firmq.dashboard.context import context, show
+from firmq.dashboard.context import context, opened, show
 from firmq.dashboard.filters import moment
-from firmq.shared.alerts.incident import Incident, as_markdown, check_range
+from firmq.shared.features.timeline.incident import Incident, Incidents, as_markdown, check_range
 
 SHOWN = 90
 """Events of a page, the latest ones."""
 
-blueprint = Blueprint("timeline", __name__)
+blueprint = Blueprint("timeline", __name__, template_folder="templates")
 
 
 @blueprint.get("/timeline")
 def timeline() -> str:
     found = _incident()
-    return show("incident.html", incident=found, events=found.events[-SHOWN:], asked=_asked())
+    return show("timeline/incident.html", incident=found, events=found.events[-SHOWN:], asked=_asked())
 
 
 @blueprint.get("/timeline.md")
@@ -38,4 +38,7 @@ def _incident() -> Incident:
         range_ = check_range(since, until, context.queries.snapshot().now())
     except ValueError as error:
         abort(422, f"invalid range: {error}")
-    return context.queries.incident(*range_) if until else context.stores.incidents.read(*range_)
+    incidents: Incidents = opened("timeline")
+    if until is None:
+        return incidents.read(*range_)
+    return context.queries.cache.get(("incident", *range_), lambda: incidents.read(*range_))

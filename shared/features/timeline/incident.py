@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from firmq.shared.alerts.store import LOGGED, AlertStore
 from firmq.shared.domain.clock import instant
+from firmq.shared.domain.timeline import ACTORS, Event
 from firmq.shared.redis.client import text, translated
 from firmq.shared.registry import added
 from firmq.shared.stores.audit import KEPT as AUDIT_KEPT
@@ -39,18 +40,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened; `link` is the path of its page in the dashboard."""
-
-    at: datetime
-    kind: str
-    """One of deploy, alert, cause, worker, pause, limit, bulk, action."""
-    title: str
-    detail: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """The events of a range, the first one first, and sentences about what is missing."""
 
@@ -71,15 +60,6 @@ def check_range(since: datetime | None, until: datetime | None, now: datetime) -
     if end - begin > LONGEST:
         raise ValueError(f"the range must be at most {LONGEST.days} days long")
     return begin, end
-
-
-class Source(NamedTuple):
-    """The events of a feature; its registered function returns this for given `Scripts`."""
-
-    read: Callable[[datetime, datetime], tuple[Sequence[Event], str]]
-    """Returns the events of a range, and a sentence about those that are missing ("" for none)."""
-    tells: Sequence[str] = ()
-    """Beginnings of entries of the audit record that these events describe better."""
 
 
 class Incidents:
@@ -215,12 +195,6 @@ _SENTENCES = {
     "stepped down": "made the holder of the {} step down",
 }
 _OF_TASKS = ("cancelled", "retried", "deleted", "restored", "changed", "signalled")
-ACTORS = {
-    "": "An anonymous user",
-    "anonymous": "An anonymous user",
-    "housekeeper": "The housekeeper",
-    "the REST API": "The REST API",
-}
 
 
 def _of_audit(entry: AuditEntry) -> Event:

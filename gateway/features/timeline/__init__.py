@@ -1,0 +1,1 @@
+"""The timeline of an incident."""
