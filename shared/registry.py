@@ -23,6 +23,7 @@ FEATURES: tuple[str, ...] = (
     "history",
     "durable",
     "webhooks",
+    "payloads",
     "rq",
     "timeline",
     "sso",

@@ -27,7 +27,6 @@ from firmq.shared.config.groups.http_calls import HttpCallSettings
 from firmq.shared.config.groups.listening import ListeningSettings
 from firmq.shared.config.groups.observability import ObservabilitySettings
 from firmq.shared.config.groups.outbox import OutboxSettings
-from firmq.shared.config.groups.payloads import PayloadSettings
 from firmq.shared.config.groups.queues import QueueSettings
 from firmq.shared.config.groups.redis import RedisSettings
 from firmq.shared.config.groups.retries import RetrySettings
@@ -40,6 +39,7 @@ from firmq.shared.domain.queue_selection import QueueSelection
 from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from firmq.shared.domain.url import in_url
 from firmq.shared.errors import InvalidJSON, NotInstalled, SettingsError
+from firmq.shared.features.payloads.settings import PayloadSettings
 from firmq.shared.registry import added
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.strict_json import load_anything
 from firmq.shared.errors import PayloadUnavailable
+from firmq.shared.features.payloads.folder import PayloadFolder
 from firmq.shared.redis.client import text, translated
-from firmq.shared.stores.payload_folder import PayloadFolder
 
 if TYPE_CHECKING:
     from firmq.shared.config.settings import Settings
@@ -52,7 +52,7 @@ def open_payload_store(url: str) -> PayloadStore | None:
     if parts.scheme == "file":
         return PayloadFolder(unquote(parts.path))
     if parts.scheme == "s3":
-        from firmq.shared.stores.payload_bucket import PayloadBucket
+        from firmq.shared.features.payloads.bucket import PayloadBucket
 
         return PayloadBucket(parts.netloc, parts.path.strip("/"))
     return None

@@ -46,11 +46,11 @@ from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.feature import Services, features
+from firmq.worker.features.payloads.job import Payloads
 from firmq.worker.housekeeping.alert_channels import channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
 from firmq.worker.housekeeping.jobs.outage import Outage
-from firmq.worker.housekeeping.jobs.payloads import Payloads
 from firmq.worker.housekeeping.jobs.recovery import Recovery
 from firmq.worker.housekeeping.jobs.schedules import Schedules
 from firmq.worker.housekeeping.jobs.timeout import Timeout

@@ -13,11 +13,11 @@ from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.task import NewTask, Parent, TaskDetail, TaskState, Webhook, new_task_id
 from firmq.shared.stores.payloads import Payloads, open_payload_store
 from firmq.shared.stores.tasks import Records
+from tests.features.payloads.stores import payload_store_url
 from tests.support.harness import System, running_system, wait_until
-from tests.support.payload_stores import payload_store_url
 from tests.support.receiver import SECRET, receiving
 
-MODULES = "tests.support.handlers,tests.support.handlers_payloads"
+MODULES = "tests.support.handlers,tests.features.payloads.handlers"
 LARGE = "x" * 5000
 
 

@@ -19,7 +19,7 @@ from firmq.shared.stores.locks import FreeLock
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
-from firmq.worker.housekeeping.jobs import payloads as job
+from firmq.worker.features.payloads import job
 from firmq.worker.housekeeping.main import build
 from tests.support.clock import FakeClock
 from tests.support.store import WEIGHTS, Store

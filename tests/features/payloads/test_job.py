@@ -22,11 +22,11 @@ from firmq.shared.stores import maintenance, payloads
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.locks import FreeLock
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from firmq.worker.housekeeping.jobs import payloads as job
+from firmq.worker.features.payloads import job
+from tests.features.payloads.stores import payload_store_url
 from tests.support.harness import System, wait_until
 from tests.support.history import empty_history
 from tests.support.keys import keys
-from tests.support.payload_stores import payload_store_url
 from tests.support.store import Store, store_on
 
 DAY = 86_400.0

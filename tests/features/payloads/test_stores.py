@@ -12,7 +12,7 @@ import pytest
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.errors import CorruptRecord, PayloadUnavailable
 from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
-from tests.support.payload_stores import BUCKET, object_server, payload_store_url
+from tests.features.payloads.stores import BUCKET, object_server, payload_store_url
 
 
 @pytest.fixture(params=["folder", "bucket"])

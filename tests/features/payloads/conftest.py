@@ -1,0 +1,9 @@
+"""The fixtures of the parts that write and read payloads."""
+
+from tests.integration.conftest import store, system
+from tests.integration.dashboard.conftest import browser, open_browser
+from tests.integration.gateway.conftest import gateway, make_gateway
+from tests.integration.partitions.conftest import three
+from tests.integration.submission.conftest import make_queue
+
+__all__ = ["browser", "gateway", "make_gateway", "make_queue", "open_browser", "store", "system", "three"]
