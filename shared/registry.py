@@ -44,6 +44,8 @@ class Feature:
     """Its group of settings, which becomes a part of `Settings`."""
     records: str = ""
     """A function of `Records` and settings that returns records extended by the tasks that the feature stores."""
+    payloads: str = ""
+    """A function of settings that returns where large values are kept (`shared/stores/payloads.py`)."""
     checks: str = ""
     """A function of Redis, settings and the doctor's `Observation` that returns its findings."""
     conditions: str = ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from firmq.shared.registry import features_of
@@ -47,6 +47,8 @@ class Services:
     records: Records
     tracing: Tracing
     partition: int = 0
+    others: Mapping[int, Scripts] = field(default_factory=dict)
+    """The other partitions of the system, by their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class Feature:
 
     jobs: Callable[[Services], Sequence[HousekeepingJob]] = lambda services: ()
     """Those with a method `collect` are registered as collectors of metrics."""
-    prepare: Callable[[Settings], None] | None = None
+    prepare: Callable[[Settings], object] | None = None
     """Is called first in a worker; exits with a reason when the feature cannot work with these settings."""
     beside: Callable[[Beside], Background | None] | None = None
     """Starts what runs beside a worker; returns None if these settings need nothing."""

@@ -27,7 +27,6 @@ from firmq.shared.redis.client import connect, keys_of
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import exit_if_unusable
 from firmq.shared.stores.limits import Limits
-from firmq.shared.stores.payloads import open_payload_store
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.workers import Workers
 from firmq.worker import start_hooks
@@ -73,7 +72,6 @@ def main() -> int:
     raise_file_limit()
     for each in settings.partitions.values():
         exit_if_unusable(each.store_url)
-    open_payload_store(settings.payload_store)  # its library may be missing: here that ends the worker with a reason
     about = WorkerContext(name=name, queues=settings.queue_selection.entries)
     _start_hooks(about, settings)
     metrics = WorkerMetrics(name)

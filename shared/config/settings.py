@@ -39,7 +39,6 @@ from firmq.shared.domain.queue_selection import QueueSelection
 from firmq.shared.domain.task_fields import HIGHEST_SCORE
 from firmq.shared.domain.url import in_url
 from firmq.shared.errors import InvalidJSON, NotInstalled, SettingsError
-from firmq.shared.features.payloads.settings import PayloadSettings
 from firmq.shared.registry import added
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class Settings(
     HousekeepingSettings,
     WorkerSettings,
     RetrySettings,
-    PayloadSettings,
     QueueSettings,
     OutboxSettings,
     ListeningSettings,

@@ -114,15 +114,6 @@ def _database(url: str) -> None:
         raise ValueError("must be like postgresql+psycopg://app@db:5432/shop, with %40 for an @ in a password")
 
 
-def _payload_store(url: str) -> None:
-    parts = split_url(url)
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("must have no credentials and no parameters: set the AWS_* variables for a bucket")
-    is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
-    if url and not is_folder and not (parts.scheme == "s3" and parts.netloc):
-        raise ValueError("must look like file:///var/lib/firmq/payloads or s3://bucket/prefix")
-
-
 def _priorities(names: Iterable[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[a-z0-9_-]{1,32}", name) or name == "default":
@@ -210,7 +201,6 @@ Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValid
 Kept = Annotated[int, Field(ge=0)]
 RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
 Partitions = Annotated[tuple[str, ...], BeforeValidator(_addresses), _valid(_partitions)]
-PayloadStoreUrl = Annotated[str, _valid(_payload_store)]
 DatabaseUrl = Annotated[str, _valid(_database)]
 KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]

@@ -36,5 +36,4 @@ def examine(settings: Settings, redis: Redis) -> list[Finding]:
         findings.append(wrong("redis", f"{error} ({where})", "no part works without Redis: fix this first"))
     except RedisError as error:
         findings.append(wrong("redis", f"a command to Redis failed: {error}", "check the log of Redis"))
-    findings += surroundings.check_payload_store(settings)
     return [*findings, *surroundings.check_jaeger(settings), *surroundings.check_prometheus(settings)]

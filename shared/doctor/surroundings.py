@@ -11,10 +11,8 @@ from urllib.parse import urlsplit
 from firmq.shared.config.collector import address_of_traces
 from firmq.shared.config.redis_address import read_address, without_password
 from firmq.shared.doctor.findings import Finding, doubtful, fine, wrong
-from firmq.shared.domain.task import new_task_id
-from firmq.shared.errors import PayloadUnavailable, SettingsError
+from firmq.shared.errors import SettingsError
 from firmq.shared.http.bind import is_loopback
-from firmq.shared.stores.payloads import Payloads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,21 +47,6 @@ def _risks(settings: Settings) -> Iterator[Finding]:
         seen = f"DRAIN_GRACE={settings.drain_grace:g}: a stopping worker requeues longer tasks"
         advice = "set it to the duration of most tasks, and the orchestrator's grace period above it"
         yield doubtful("settings", seen, advice)
-
-
-def check_payload_store(settings: Settings) -> list[Finding]:
-    """Returns whether a payload can be written, read and deleted; not checked without PAYLOAD_STORE."""
-    payloads = Payloads.of(settings)
-    if payloads.store is None:
-        return []
-    try:
-        probe = payloads.keep(f"doctor-{new_task_id()}", b"null")
-        payloads.load(probe)
-        payloads.store.delete(probe.name)
-    except PayloadUnavailable as error:
-        advice = "submissions above PAYLOAD_THRESHOLD get 503 until it can be used: see docs/guides/large-payloads.md"
-        return [wrong("payload store", str(error), advice)]
-    return [fine("payload store", f"{settings.payload_store} can be written and read")]
 
 
 def check_jaeger(settings: Settings) -> list[Finding]:

@@ -348,7 +348,7 @@ LEADER = "metrics"
 
 _OF_THE_CORE = (
     *("unlock", "timeout", "recovery", "ttl", "max_elements", LEADER),
-    *("schedules", "payloads"),
+    "schedules",
 )
 
 

@@ -7,23 +7,18 @@ Several partitions share one store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.strict_json import load_anything
 from firmq.shared.errors import PayloadUnavailable
-from firmq.shared.features.payloads.folder import PayloadFolder
-from firmq.shared.redis.client import text, translated
+from firmq.shared.registry import added
 
 if TYPE_CHECKING:
     from firmq.shared.config.settings import Settings
     from firmq.shared.domain.task import TaskDetail
-    from firmq.shared.redis.scripts import Scripts
-
-_MOST_KEPT_ENDS = 10_000
 
 
 class PayloadStore(Protocol):
@@ -46,18 +41,6 @@ class PayloadStore(Protocol):
         ...
 
 
-def open_payload_store(url: str) -> PayloadStore | None:
-    """Returns the store at an address of PAYLOAD_STORE; None for "". Nothing is read yet. Raises NotInstalled."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return PayloadFolder(unquote(parts.path))
-    if parts.scheme == "s3":
-        from firmq.shared.features.payloads.bucket import PayloadBucket
-
-        return PayloadBucket(parts.netloc, parts.path.strip("/"))
-    return None
-
-
 class Payloads:
     """Decides which values become payloads, and reads them."""
 
@@ -68,8 +51,8 @@ class Payloads:
 
     @classmethod
     def of(cls, settings: Settings) -> Payloads:
-        """Returns the payloads for the settings."""
-        return cls(open_payload_store(settings.payload_store), settings.payload_threshold)
+        """Returns the payloads for the settings, from the feature that has the stores. Raises NotInstalled."""
+        return next((opened(settings) for opened in added("payloads")), cls())
 
     def is_large(self, value: str | bytes) -> bool:
         """Returns whether a value, JSON text, becomes a payload."""
@@ -116,20 +99,3 @@ class Payloads:
                 "that submit directly"
             )
         return self.store
-
-
-def tasks_on_record(scripts: Scripts, ids: Collection[str]) -> set[str]:
-    """Returns the given tasks that Redis has: on record, deleted but restorable, or not yet in the history.
-
-    While very many wait for the history, returns all given tasks.
-    """
-    keys, wanted = scripts.keys, list(ids)
-    with translated(), scripts.redis.pipeline(transaction=False) as pipeline:
-        for each in wanted:
-            pipeline.exists(keys.rq_job(each), keys.deleted(each))  # one command: a task moves between the two
-        known = {each for each, count in zip(wanted, pipeline.execute(), strict=True) if count}
-    # Read afterwards, as the record of a removed task becomes one of these.
-    with translated():
-        if scripts.redis.zcard(keys.UNARCHIVED) > _MOST_KEPT_ENDS:
-            return set(wanted)
-        return known | {text(each).partition("|")[0] for each in scripts.redis.zrange(keys.UNARCHIVED, 0, -1)}

@@ -114,7 +114,7 @@ def test_the_example_gives_all_parts_the_folder_for_payloads_that_the_image_has(
     assert done.returncode == 0, done.stderr
     there = json.loads(done.stdout)["services"]
     for part in PARTS:
-        folder = load(there[part]["environment"]).payload_store.removeprefix("file://")
+        folder = there[part]["environment"]["PAYLOAD_STORE"].removeprefix("file://")
         assert {each["target"] for each in there[part]["volumes"]} == {folder, CREDENTIALS}, part
         assert f"install -d -o 10001 -g 10001 {folder} {CREDENTIALS} " in (ROOT / "Dockerfile").read_text()
 

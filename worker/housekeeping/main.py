@@ -34,19 +34,17 @@ from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.redis.startup_check import exit_if_unusable
 from firmq.shared.stores.locks import LEADER, LockAdmin, Locks, NoLocks, RedisLocks, unanswered
-from firmq.shared.stores.payloads import Payloads as StoredPayloads
-from firmq.shared.stores.payloads import open_payload_store
+from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.presence import EVERY, WITHOUT_LOCKS, Presence
 from firmq.shared.stores.queue_register import QueueRegister
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore
 from firmq.shared.stores.task_types import TaskTypes
-from firmq.shared.stores.tasks import Records, all_records
+from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.feature import Services, features
-from firmq.worker.features.payloads.job import Payloads
 from firmq.worker.housekeeping.alert_channels import channels_of
 from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
@@ -96,12 +94,14 @@ def build(
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
-    records = Records(scripts, queues.register, StoredPayloads.of(settings))
-    services = Services(settings=settings, scripts=scripts, records=records, tracing=tracing, partition=own)
+    records = Records(scripts, queues.register, Payloads.of(settings))
+    others = {number: each for number, each in (partitions or {}).items() if number != own}
+    services = Services(
+        settings=settings, scripts=scripts, records=records, tracing=tracing, partition=own, others=others
+    )
     jobs: list[HousekeepingJob] = [
         *_jobs(settings, scripts, queues.register, late, tracing),
         *(job for feature in features() for job in feature.jobs(services)),
-        *_payloads(settings, scripts, records, partitions or {}, own),
         MaxElements(scripts, limits(settings), _seconds(settings.housekeeper_max_elements_interval)),
         Schedules(
             schedule_store,
@@ -178,18 +178,6 @@ def _jobs(
             _seconds(settings.retention_deleted),
         ),
     ]
-
-
-def _payloads(
-    settings: Settings, scripts: Scripts, records: Records, partitions: Mapping[int, Scripts], own: int
-) -> list[Payloads]:
-    """Returns the job that removes payloads, if there is a store for them; the first of several partitions has it."""
-    store = open_payload_store(settings.payload_store)
-    if store is None or own != min(partitions, default=own):
-        return []
-    interval = _seconds(settings.housekeeper_payloads_interval)
-    others = {number: each for number, each in partitions.items() if number != own}
-    return [Payloads(scripts, store, all_records(records, settings), interval, others=others)]
 
 
 def _locks(settings: Settings, scripts: Scripts, metrics: LockMetrics) -> Locks:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import AfterValidator
+
 from firmq.shared.config.groups.group import Group, at
-from firmq.shared.config.values import PayloadStoreUrl, Seconds
+from firmq.shared.config.values import Seconds
+from firmq.shared.domain.url import split_url
+
+
+def _payload_store(url: str) -> str:
+    parts = split_url(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("must have no credentials and no parameters: set the AWS_* variables for a bucket")
+    is_folder = parts.scheme == "file" and not parts.netloc and len(parts.path) > 1
+    if url and not is_folder and not (parts.scheme == "s3" and parts.netloc):
+        raise ValueError("must look like file:///var/lib/firmq/payloads or s3://bucket/prefix")
+    return url
 
 
 class PayloadSettings(Group):
     """The store of large payloads."""
 
-    payload_store: PayloadStoreUrl = at(
+    payload_store: Annotated[str, AfterValidator(_payload_store)] = at(
         "payloads.store",
         "",
         "Where data and results above PAYLOAD_THRESHOLD are kept instead of Redis: a folder that all parts share, "

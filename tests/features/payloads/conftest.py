@@ -4,6 +4,17 @@ from tests.integration.conftest import store, system
 from tests.integration.dashboard.conftest import browser, open_browser
 from tests.integration.gateway.conftest import gateway, make_gateway
 from tests.integration.partitions.conftest import three
-from tests.integration.submission.conftest import make_queue
+from tests.integration.submission.conftest import loop, make_queue, submitter_url
 
-__all__ = ["browser", "gateway", "make_gateway", "make_queue", "open_browser", "store", "system", "three"]
+__all__ = [
+    "browser",
+    "gateway",
+    "loop",
+    "make_gateway",
+    "make_queue",
+    "open_browser",
+    "store",
+    "submitter_url",
+    "system",
+    "three",
+]

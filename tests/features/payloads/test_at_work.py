@@ -11,7 +11,8 @@ from redis import Redis
 
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.task import NewTask, Parent, TaskDetail, TaskState, Webhook, new_task_id
-from firmq.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.features.payloads.stores import open_payload_store
+from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.tasks import Records
 from tests.features.payloads.stores import payload_store_url
 from tests.support.harness import System, running_system, wait_until

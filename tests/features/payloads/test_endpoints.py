@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from firmq.shared.domain.payload import encode_result
-from firmq.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.features.payloads.stores import open_payload_store
+from firmq.shared.stores.payloads import Payloads
 from tests.integration.gateway.conftest import MakeGateway
 from tests.integration.gateway.driving import Gateway
 from tests.support.keys import keys

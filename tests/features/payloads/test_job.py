@@ -18,10 +18,11 @@ from firmq.shared.features.history.feeding import Feeder
 from firmq.shared.features.history.reading import History
 from firmq.shared.features.history.records import AllRecords
 from firmq.shared.features.history.unarchived import Unarchived
-from firmq.shared.stores import maintenance, payloads
+from firmq.shared.features.payloads.stores import open_payload_store
+from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.locks import FreeLock
-from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.stores.payloads import Payloads, PayloadStore
 from firmq.worker.features.payloads import job
 from tests.features.payloads.stores import payload_store_url
 from tests.support.harness import System, wait_until
@@ -186,7 +187,7 @@ def test_a_payload_is_kept_as_long_as_the_history_has_its_task(
     unarchived.done(ends)
     assert work.run() == ["archived"], "the history has it"
     assert history.get("archived").data == reference
-    monkeypatch.setattr(payloads, "_MOST_KEPT_ENDS", -1)
+    monkeypatch.setattr(job, "_MOST_KEPT_ENDS", -1)
     work.payloads.keep("orphan", b"[]")
     assert sorted(work.run()) == ["archived", "orphan"], "nothing is removed while the history is far behind"
     monkeypatch.undo()

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from firmq.shared.domain.task import NewTask
-from firmq.shared.stores.payloads import Payloads, open_payload_store
+from firmq.shared.features.payloads.stores import open_payload_store
+from firmq.shared.stores.payloads import Payloads
 from tests.integration.dashboard.conftest import Browser
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System

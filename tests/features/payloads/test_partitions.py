@@ -12,11 +12,12 @@ import pytest
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.partition import mark_of_partition
 from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.features.payloads.stores import open_payload_store
 from firmq.shared.redis.client import connect, raw
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.locks import FreeLock
-from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.stores.payloads import Payloads, PayloadStore
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
 from firmq.worker.features.payloads import job
@@ -33,11 +34,8 @@ class Shared:
     """A payload store, tasks in three partitions, and the jobs `payloads` of their housekeepers, a day later."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        self.settings = Settings(
-            redis_url=settings.redis_url,
-            redis_partitions=settings.redis_partitions,
-            payload_store=f"file://{folder}",
-        ).partitions
+        servers = {"redis_url": settings.redis_url, "redis_partitions": settings.redis_partitions}
+        self.settings = Settings.model_validate({**servers, "payload_store": f"file://{folder}"}).partitions
         self.stores: dict[int, Store] = {}
         for number, own in self.settings.items():
             redis, clock = connect(own.store_url), FakeClock()

@@ -11,7 +11,8 @@ import pytest
 
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.errors import CorruptRecord, PayloadUnavailable
-from firmq.shared.stores.payloads import Payloads, PayloadStore, open_payload_store
+from firmq.shared.features.payloads.stores import open_payload_store
+from firmq.shared.stores.payloads import Payloads, PayloadStore
 from tests.features.payloads.stores import BUCKET, object_server, payload_store_url
 
 

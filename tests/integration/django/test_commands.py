@@ -104,5 +104,5 @@ def test_settings_of_the_project_may_be_structures(django_project: str) -> None:
     assert found.task_limits == {"type:mail": {"concurrency": 2}}
     assert (found.queues, found.worker_queues) == ({"critical": 9, "normal": 3}, {"gpu-*": 5})
     assert (found.queue_executors, found.default_priority) == ({"reports": 2}, "normal")
-    assert (found.payload_store, found.max_retries) == ("", 7)
+    assert found.max_retries == 7
     assert (RqSettings.of(found).rq_allow, found.metrics_sources) == (("shop.*",), ("[::1]:9100", "[::1]:9101"))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from threading import Event, Semaphore, Thread
 from typing import Any
 
@@ -198,15 +197,6 @@ def test_data_of_another_version_is_an_error(system: System) -> None:
     system.redis.set(keys.FORMAT, schema_version.FORMAT + 1)
     findings = examine(load({"REDIS_URL": system.url}), system.redis)
     assert of(findings, "data format").level is Level.ERROR
-
-
-def test_a_payload_store_is_tried(system: System, tmp_path: Path) -> None:
-    settings = load({"REDIS_URL": system.url, "PAYLOAD_STORE": f"file://{tmp_path}/payloads"})
-    away = of(examine(settings, system.redis), "payload store")
-    assert (away.level, "is mounted" in away.seen) == (Level.ERROR, True)
-    (tmp_path / "payloads").mkdir()
-    assert of(examine(settings, system.redis), "payload store").level is Level.OK
-    assert not [each for each in (tmp_path / "payloads").rglob("*") if each.is_file()]
 
 
 def test_a_format_mark_of_the_wrong_type_is_an_error_that_names_it(system: System) -> None:

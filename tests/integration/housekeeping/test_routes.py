@@ -71,7 +71,7 @@ def test_all_locks_are_listed_and_one_that_does_not_exist_is_404(http: FlaskClie
     assert [item["name"] for item in listed["items"]] == sorted(
         [
             *("unlock", "timeout", "recovery", "ttl", "max_elements"),
-            *("metrics", "schedules", "history", "payloads", "rq_scheduler", *rows("JOBS")),
+            *("metrics", "schedules", "history", "rq_scheduler", *rows("JOBS")),
         ]
     )
     assert not any(item["locked"] for item in listed["items"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -19,10 +19,10 @@ from prometheus_client.registry import Collector
 from firmq.shared.domain.payload import task_of
 from firmq.shared.errors import HistoryUnavailable, PayloadUnavailable, StoreUnavailable
 from firmq.shared.failpoints import failpoint
-from firmq.shared.redis.client import raw, translated
+from firmq.shared.redis.client import raw, text, translated
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.locks import HeldLock
-from firmq.shared.stores.payloads import PayloadStore, tasks_on_record
+from firmq.shared.stores.payloads import PayloadStore
 from firmq.worker.housekeeping.registry import RunResult
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ T = TypeVar("T")
 BATCH = 500
 GRACE = timedelta(hours=1)
 """How long an object is kept in any case: it is written before the task that it belongs to is stored."""
+_MOST_KEPT_ENDS = 10_000
 MARK = "firmq"
 """The object that names the data in Redis to which a store belongs: a line for each partition."""
 
@@ -166,3 +167,20 @@ def _mark_of(scripts: Scripts) -> bytes:
     with translated():
         scripts.redis.set(key, secrets.token_hex(16), nx=True)
         return raw(scripts.redis.get(key))
+
+
+def tasks_on_record(scripts: Scripts, ids: Collection[str]) -> set[str]:
+    """Returns the given tasks that Redis has: on record, deleted but restorable, or not yet in the history.
+
+    While very many wait for the history, returns all given tasks.
+    """
+    keys, wanted = scripts.keys, list(ids)
+    with translated(), scripts.redis.pipeline(transaction=False) as pipeline:
+        for each in wanted:
+            pipeline.exists(keys.rq_job(each), keys.deleted(each))  # one command: a task moves between the two
+        known = {each for each, count in zip(wanted, pipeline.execute(), strict=True) if count}
+    # Read afterwards, as the record of a removed task becomes one of these.
+    with translated():
+        if scripts.redis.zcard(keys.UNARCHIVED) > _MOST_KEPT_ENDS:
+            return set(wanted)
+        return known | {text(each).partition("|")[0] for each in scripts.redis.zrange(keys.UNARCHIVED, 0, -1)}

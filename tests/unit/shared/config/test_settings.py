@@ -144,20 +144,6 @@ def test_executors_of_a_queue_are_a_number_of_each_queue_that_the_worker_takes_f
     assert "QUEUE_EXECUTORS (low)" in mistakes({"QUEUE_EXECUTORS": "low:0"})[0]
 
 
-@pytest.mark.parametrize("url", ["file:///srv/payloads", "s3://bucket", "s3://bucket/of/shop", ""])
-def test_a_payload_store_is_a_folder_or_a_bucket(url: str) -> None:
-    assert load({"PAYLOAD_STORE": url}).payload_store == url
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["/srv/payloads", "file://srv/payloads", "file:///", "s3://", "gs://bucket", "s3://key:word@bucket", "s3://b?x=1"],
-)
-def test_another_payload_store_is_refused(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"PAYLOAD_STORE: must (look like|have no credentials)"):
-        load({"PAYLOAD_STORE": url})
-
-
 def schedules_in(tmp_path: Path, text: str) -> str:
     file = tmp_path / "config.yaml"
     file.write_text(text, "utf-8")
