@@ -21,11 +21,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
 from firmq.gateway.http.parts import PART, Across
-from firmq.shared.domain import strict_json
+from firmq.shared.domain import strict_json, validation_messages
 from firmq.shared.redis.connections import note_what_is_sent
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.idempotency import Request
-from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission import refusals
 from firmq.shared.submission.answers import Shown
 from firmq.shared.submission.bodies import read_body
 from firmq.shared.submission.identity import identity

@@ -13,8 +13,8 @@ from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, View
 from firmq.shared.domain.csv_lines import MEDIA_TYPE as CSV
+from firmq.shared.domain.values import Instant
 from firmq.shared.stores.audit import Audit, AuditEntry, AuditFilter, as_csv, as_json_lines
-from firmq.shared.submission.values import Instant
 
 JSON_LINES = "application/x-ndjson"
 _CURSOR = re.compile("[0-9]{1,19}-[0-9]{1,19}")

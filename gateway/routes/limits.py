@@ -12,11 +12,11 @@ from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.limit import read_limit
+from firmq.shared.domain.values import Body
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.limits import Limits, LimitState
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
-from firmq.shared.submission.values import Body
 
 
 class LimitBody(Body):

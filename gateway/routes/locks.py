@@ -12,12 +12,12 @@ from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
+from firmq.shared.domain.values import Body
 from firmq.shared.redis.keys import Keys
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.locks import LEADER, LockAdmin, LockInfo
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
-from firmq.shared.submission.values import Body
 
 
 class LockView(View):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 
-from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.domain import validation_messages
+from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
 

@@ -11,5 +11,5 @@ from firmq.gateway.schemas.problems import *
 from firmq.gateway.schemas.system import *
 from firmq.gateway.schemas.tasks import *
 from firmq.gateway.schemas.values import *
+from firmq.shared.domain.values import *
 from firmq.shared.submission.bodies import *
-from firmq.shared.submission.values import *

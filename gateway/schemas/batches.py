@@ -11,10 +11,10 @@ from pydantic.functional_validators import model_validator
 from firmq.gateway.schemas.filters import SelectionFilter, StatusWord
 from firmq.gateway.schemas.values import NextCursor, PageQuery, SparseView, View
 from firmq.shared.domain.task import Conflict, TaskState
+from firmq.shared.domain.values import Body
 from firmq.shared.stores.selection import Source
 from firmq.shared.submission.answers import Task
 from firmq.shared.submission.bodies import NewTaskBody
-from firmq.shared.submission.values import Body
 
 
 class BatchItemBody(NewTaskBody):

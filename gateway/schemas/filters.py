@@ -12,8 +12,8 @@ from firmq.shared.domain.search import LONGEST, parse_data
 from firmq.shared.domain.step import SIGNAL_NAME
 from firmq.shared.domain.task import TaskState
 from firmq.shared.domain.task_fields import HIGHEST_SCORE
+from firmq.shared.domain.values import AnyQueueName, Body, Instant, one_of
 from firmq.shared.stores.tasks import Filter, filter_of
-from firmq.shared.submission.values import AnyQueueName, Body, Instant, one_of
 
 _AGE = 100 * 365 * 86_400
 StatusWord = Annotated[

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from firmq.gateway.schemas.values import NextCursor, Query, View
-from firmq.shared.submission.values import Body, Instant
+from firmq.shared.domain.values import Body, Instant
 
 
 class MetricsQuery(Query):

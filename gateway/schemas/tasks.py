@@ -10,8 +10,8 @@ from firmq.gateway.schemas.filters import TaskFilter
 from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, SparseView, View
 from firmq.shared.domain.task import TaskState
 from firmq.shared.domain.task_fields import Score
+from firmq.shared.domain.values import Body, Delay, Instant, Priority, QueueName
 from firmq.shared.submission.answers import Task
-from firmq.shared.submission.values import Body, Delay, Instant, Priority, QueueName
 
 
 class TaskAccepted(SparseView):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from firmq.shared.config.settings import Settings
+from firmq.shared.domain import validation_messages
 from firmq.shared.domain.egress_policy import LONGEST as LONGEST_URL
 from firmq.shared.domain.task import Conflict
 from firmq.shared.domain.task_fields import (
@@ -23,8 +24,7 @@ from firmq.shared.domain.task_fields import (
     Score,
     Timeout,
 )
-from firmq.shared.submission import refusals, validation_messages
-from firmq.shared.submission.values import (
+from firmq.shared.domain.values import (
     MAX_UNIQUE,
     Body,
     Delay,
@@ -42,6 +42,7 @@ from firmq.shared.submission.values import (
     _not_too_far,
     refuse_two_queues,
 )
+from firmq.shared.submission import refusals
 
 B = TypeVar("B", bound=BaseModel)
 MOST_PARENTS = 1000

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, Field, model_validator
 from firmq.shared.domain import strict_json
 from firmq.shared.domain.schedule import Missed, Overlap, Schedule, check_cron, check_zone
 from firmq.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Score, Timeout
+from firmq.shared.domain.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
 from firmq.shared.submission import refusals
 from firmq.shared.submission.bodies import RetryOverrides, WebhookBody
 from firmq.shared.submission.task_factory import webhook_of
-from firmq.shared.submission.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
 
 
 def _cron(value: str) -> str:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from firmq.shared.domain import validation_messages
 from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.http_task import HTTP_TYPE, mistakes
 from firmq.shared.domain.json_schema import MESSAGE, Validator, compile_schema
 from firmq.shared.domain.task import INTERNAL_TYPES, RQ_TYPE
 from firmq.shared.stores.task_types import Offer, TaskType, TaskTypes, absence
-from firmq.shared.submission import refusals, validation_messages
+from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 
 log = logging.getLogger(__name__)

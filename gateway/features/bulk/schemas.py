@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from firmq.gateway.schemas.filters import SelectionFilter
 from firmq.gateway.schemas.values import View
+from firmq.shared.domain.values import Body, QueueName, TaskId, one_of
 from firmq.shared.features.bulk.store import MOST_CANARIES, MOST_RATE, MOST_SELECTED, Verb
 from firmq.shared.submission.answers import Task
-from firmq.shared.submission.values import Body, QueueName, TaskId, one_of
 
 USUAL_RATE = 100
 VerbWord = Annotated[str, AfterValidator(one_of(Verb)), WithJsonSchema({"enum": [each.value for each in Verb]})]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from firmq.shared.submission.values import Body
+from firmq.shared.domain.values import Body
 
 
 class SignalBody(Body):

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from firmq.gateway.schemas.values import Query, View
-from firmq.shared.submission.values import AnyQueueName, Instant
+from firmq.shared.domain.values import AnyQueueName, Instant
 
 
 class AnalyticsQuery(Query):

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 
 from firmq.gateway.schemas.batches import BatchItem
 from firmq.gateway.schemas.values import View
+from firmq.shared.domain.values import Body
 from firmq.shared.features.outbox.receiver import MOST_ROWS, RowId
-from firmq.shared.submission.values import Body
 
 
 class OutboxBody(Body):

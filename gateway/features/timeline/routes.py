@@ -10,9 +10,9 @@ from firmq.gateway.http import errors
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import Query, View
+from firmq.shared.domain.values import Instant
 from firmq.shared.features.timeline.incident import LONGEST, MOST, Incident, Incidents, as_markdown, check_range
 from firmq.shared.submission import refusals
-from firmq.shared.submission.values import Instant
 
 MARKDOWN = "text/markdown; charset=utf-8"
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from firmq.shared.domain import validation_messages
 from firmq.shared.domain.json_schema import compile_schema
 from firmq.shared.domain.step import SIGNAL_NAME, read_step, schema_member
 from firmq.shared.errors import IllegalTransition, TaskNotFound
 from firmq.shared.features.durable.settings import DurableSettings
 from firmq.shared.redis.client import text, translated
-from firmq.shared.submission import validation_messages
 from firmq.shared.submission.type_cache import invalid_data
 
 if TYPE_CHECKING:

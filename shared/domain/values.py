@@ -16,7 +16,7 @@ from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.queue_selection import ANY_QUEUE_NAME, DEFAULT, QUEUE_NAME
 from firmq.shared.domain.task import TASK_ID, On, OnParentFailure
 from firmq.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
-from firmq.shared.submission.validation_messages import choices, shown
+from firmq.shared.domain.validation_messages import choices, shown
 
 MAX_UNIQUE = 366 * 86400
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
