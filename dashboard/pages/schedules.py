@@ -20,14 +20,14 @@ from firmq.dashboard.forms import Field, Mistakes, Path, blamed, fields_of, fill
 from firmq.dashboard.present import pretty
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.schedule import Missed, Overlap, Schedule, following, task_now, upcoming
+from firmq.shared.domain.schedule_body import ScheduleBody
 from firmq.shared.domain.task import new_task_id
 from firmq.shared.errors import ScheduleChanged
 from firmq.shared.observability.tracing import current_traceparent
 from firmq.shared.stores.queues import TOO_MANY_QUEUES, SubmitOutcome
 from firmq.shared.stores.schedules import StoredSchedule
-from firmq.shared.submission.bodies import read_body
+from firmq.shared.submission.bodies import read_body, schedule_from
 from firmq.shared.submission.refusals import Refusal
-from firmq.shared.submission.schedule_body import ScheduleBody, schedule_of
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
@@ -256,7 +256,7 @@ def _read(task_type: str, stored: StoredSchedule | None) -> tuple[Schedule | Non
     try:
         body = read_body(ScheduleBody, value, stores.task_factory.context)
         stores.type_cache.check_queue(task_type, body.queue)
-        made = schedule_of(name, body, stores.task_factory.queue_of(task_type))
+        made = schedule_from(name, body, stores.task_factory.queue_of(task_type))
     except Refusal as refusal:
         return None, [*mistakes, *(_of_option(each) for each in editing.mistakes_of(refusal, data))]
     if before and json.loads(before.data) == data:
@@ -279,7 +279,7 @@ def _previewed(options: Mapping[str, Any]) -> list[datetime] | str:
     when = {name: options[name] for name in ("cron", "interval", "timezone") if options.get(name) is not None}
     try:
         made = read_body(ScheduleBody, {**when, "type": "t"}, context.stores.task_factory.context)
-        schedule = schedule_of("preview", made, "q")
+        schedule = schedule_from("preview", made, "q")
     except Refusal as refusal:
         return refusal.detail
     now = instant(context.stores.tasks.scripts.now_us()).replace(microsecond=0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from flask import g
 from pydantic import Field
@@ -18,7 +18,8 @@ from firmq.gateway.metrics import Metrics
 from firmq.gateway.routes.tasks import note_positions
 from firmq.gateway.schemas.values import View
 from firmq.shared.domain.queue_selection import DEFAULT
-from firmq.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, task_now, upcoming
+from firmq.shared.domain.schedule import NOT_TO_BE_SCHEDULED, task_now, upcoming
+from firmq.shared.domain.schedule_body import ScheduleBody
 from firmq.shared.domain.task import WEBHOOK_TYPE, new_task_id
 from firmq.shared.observability.tracing import Tracing
 from firmq.shared.stores.api_keys import Scope
@@ -26,8 +27,8 @@ from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import ScheduleStore, StoredSchedule
 from firmq.shared.stores.tasks import encode_cursor
 from firmq.shared.submission import answers, reading, refusals
+from firmq.shared.submission.bodies import schedule_from
 from firmq.shared.submission.refusals import Refusal
-from firmq.shared.submission.schedule_body import ScheduleBody, schedule_of
 from firmq.shared.submission.task_factory import refusal_of
 from firmq.shared.submission.type_cache import TypeCache
 
@@ -35,43 +36,10 @@ SHOWN = 5
 """Number of upcoming due times shown with a schedule."""
 
 
-class ScheduleView(View):
-    """A schedule with its due times and counts."""
-
-    name: str
-    type: str
-    data: Any
-    queue: str
-    cron: str | None
-    interval: int | None
-    timezone: str
-    missed: Missed
-    missed_limit: int
-    overlap: Overlap
-    timeout: float | None
-    expires_in: float | None
-    retry: dict[str, float | list[float]]
-    tags: list[str]
-    limit_key: str | None
-    fair_key: str | None
-    score: int | float | None
-    webhook: answers.Webhook | None
-    source: str = Field(description="`file` if the configuration file declares it, else `api`.")
-    paused: bool
-    paused_reason: str | None
-    next_at: datetime | None = Field(description="Next due time; null while paused.")
-    next_times: list[datetime] = Field(description="The next five due times.")
-    last_due_at: datetime | None = Field(description="Latest due time that created a task.")
-    last_task_id: str | None
-    tasks: int = Field(description="Number of due times that created tasks.")
-    missed_times: int = Field(description="Number of due times that passed without a task.")
-    overlaps: int = Field(description="Number of due times skipped because the last task had not ended.")
-
-
 class ScheduleList(View):
     """Schedules by name."""
 
-    items: list[ScheduleView]
+    items: list[answers.Schedule]
     unreadable: list[str] = Field(description="Names of schedules on this page that cannot be read: PUT them again.")
     next_cursor: schemas.NextCursor = None
 
@@ -138,7 +106,7 @@ class ScheduleRoutes:
         "/schedules/{name}",
         Across.SCHEDULE,
         tag="schedules",
-        answers={200: Answer(description="The schedule.", model=ScheduleView)},
+        answers={200: Answer(description="The schedule.", model=answers.Schedule)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def get(self, name: str) -> Reply:
@@ -169,8 +137,8 @@ class ScheduleRoutes:
         act=AuditAction("changed schedule", "{name}"),
         body=ScheduleBody,
         answers={
-            200: Answer(description="The existing schedule is replaced.", model=ScheduleView),
-            201: Answer(description="The schedule is created.", model=ScheduleView),
+            200: Answer(description="The existing schedule is replaced.", model=answers.Schedule),
+            201: Answer(description="The schedule is created.", model=answers.Schedule),
         },
         problems=(refusals.CORRUPT, refusals.UNKNOWN_TYPE, refusals.NO_TYPES),
     )
@@ -181,7 +149,7 @@ class ScheduleRoutes:
         self.type_cache.check_queue(body.type, body.queue)
         own = self.type_cache.queue_of(body.type) or DEFAULT
         default_queue = self.default_priority if own == DEFAULT else own
-        happened = self.schedule_store.put(schedule_of(name, body, default_queue))
+        happened = self.schedule_store.put(schedule_from(name, body, default_queue))
         return Reply(content=_view(self.schedule_store.get(name)), status=201 if happened == "created" else 200)
 
     @endpoint(
@@ -207,7 +175,7 @@ class ScheduleRoutes:
         scope=Scope.OPERATE,
         act=AuditAction("paused schedule", "{name}"),
         body=schemas.ReasonBody,
-        answers={200: Answer(description="The schedule is paused.", model=ScheduleView)},
+        answers={200: Answer(description="The schedule is paused.", model=answers.Schedule)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def pause(self, name: str, body: schemas.ReasonBody) -> Reply:
@@ -222,7 +190,7 @@ class ScheduleRoutes:
         tag="schedules",
         scope=Scope.OPERATE,
         act=AuditAction("resumed schedule", "{name}"),
-        answers={200: Answer(description="The schedule is not paused.", model=ScheduleView)},
+        answers={200: Answer(description="The schedule is not paused.", model=answers.Schedule)},
         problems=(refusals.NOT_FOUND, refusals.CORRUPT),
     )
     def resume(self, name: str) -> Reply:
@@ -261,35 +229,20 @@ class ScheduleRoutes:
         return Reply(content=answer, status=202, headers={"Location": f"/tasks/{task.id}"}, noted=task.id)
 
 
-def _view(stored: StoredSchedule) -> ScheduleView:
+def _view(stored: StoredSchedule) -> answers.Schedule:
     schedule = stored.schedule
-    return ScheduleView(
-        name=schedule.name,
-        type=schedule.type,
-        data=visible(json.loads(schedule.data)),
-        queue=schedule.queue,
-        cron=schedule.cron,
-        interval=schedule.interval,
-        timezone=schedule.timezone,
-        missed=schedule.missed,
-        missed_limit=schedule.missed_limit,
-        overlap=schedule.overlap,
-        timeout=schedule.timeout,
-        expires_in=schedule.expires_in,
-        retry={
-            name: list(value) if isinstance(value, Sequence) else value
-            for name, value in (schedule.retry or {}).items()
-        },
-        tags=list(schedule.tags),
-        limit_key=schedule.limit_key,
-        fair_key=schedule.fair_key,
-        score=schedule.score,
-        webhook=reading.webhook(schedule.webhook),
+    shown = {each.name: getattr(schedule, each.name) for each in fields(schedule)} | {
+        "data": visible(json.loads(schedule.data)),
+        "retry": schedule.retry or {},
+        "webhook": reading.webhook(schedule.webhook),
+    }
+    return answers.Schedule(
+        **shown,
         source=stored.source,
         paused=stored.paused is not None,
         paused_reason=stored.paused.get("reason") if stored.paused else None,
         next_at=stored.due,
-        next_times=upcoming(schedule, stored.due, SHOWN) if stored.due else [],
+        next_times=tuple(upcoming(schedule, stored.due, SHOWN)) if stored.due else (),
         last_due_at=stored.last_due,
         last_task_id=stored.last_task,
         tasks=stored.fired,

@@ -241,39 +241,6 @@ class BulkAction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """A schedule with its due times and counts."""
-
-    name: str
-    type: str
-    queue: str
-    paused: bool
-    source: str
-    data: Any = None
-    cron: str | None = None
-    interval: int | None = None
-    timezone: str = "UTC"
-    missed: str = "once"
-    missed_limit: int = 100
-    overlap: str = "allow"
-    timeout: float | None = None
-    expires_in: float | None = None
-    retry: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    limit_key: str | None = None
-    fair_key: str | None = None
-    score: float | None = None
-    paused_reason: str | None = None
-    next_at: datetime | None = None
-    next_times: tuple[datetime, ...] = ()
-    last_due_at: datetime | None = None
-    last_task_id: str | None = None
-    tasks: int = 0
-    missed_times: int = 0
-    overlaps: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """A change that a person or a client made."""
 

@@ -17,7 +17,6 @@ from firmq.shared.client.answers import (
     LimitStatus,
     Lock,
     QueueStatus,
-    Schedule,
     TypeStatus,
     WorkerStatus,
     read,
@@ -25,7 +24,7 @@ from firmq.shared.client.answers import (
 from firmq.shared.client.response import random_key
 from firmq.shared.client.transport import Transport
 from firmq.shared.client.watching import watch
-from firmq.shared.submission.answers import Status, Task
+from firmq.shared.submission.answers import Schedule, Status, Task
 from firmq.shared.submission.options import plain
 from firmq.shared.submission.problems import NotInTime
 

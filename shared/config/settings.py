@@ -115,7 +115,7 @@ class Settings(
         if self.schedules is None:
             return None
         # Imported here because the cron parser is slow to import.
-        from firmq.shared.domain.schedule import read_declared
+        from firmq.shared.domain.schedule_body import read_declared
 
         found, mistakes = [], []
         for name, entry in self.schedules.items():

@@ -13,8 +13,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -22,12 +22,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterError, croniter
 
 from firmq.shared.domain.decode import as_declared
-from firmq.shared.domain.egress_policy import EgressPolicy
-from firmq.shared.domain.queue_selection import DEFAULT, QUEUE_NAME
-from firmq.shared.domain.retry import Changes, RetryPolicy
-from firmq.shared.domain.schedule_fields import check_fields
-from firmq.shared.domain.task import INTERNAL_TYPES, NewTask, Webhook
-from firmq.shared.domain.task_fields import KEY, LIMIT_KEY
+from firmq.shared.domain.retry import RetryPolicy
+from firmq.shared.domain.task import AS_GIVEN, NewTask, TaskOptions, Webhook
+from firmq.shared.domain.task_state import Missed as Missed  # noqa: PLC0414  # part of this module's names
+from firmq.shared.domain.task_state import Overlap as Overlap  # noqa: PLC0414
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,46}")
 _CRON = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[0-9A-Za-z*/,#? -]{9,200}")
@@ -38,34 +36,15 @@ MOST_COUNTED = 10_000
 NOT_TO_BE_SCHEDULED = "this type is internal and cannot be scheduled: choose another type"
 
 
-class Missed(StrEnum):
-    """The handling of due times that passed long ago, because no housekeeper ran."""
-
-    SKIP = "skip"
-    ONCE = "once"
-    ALL = "all"
-
-
-class Overlap(StrEnum):
-    """The handling of a due time when the last task of the schedule has not ended."""
-
-    ALLOW = "allow"
-    SKIP = "skip"
-    CANCEL = "cancel"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(TaskOptions):
     """A task and its due times: either a cron expression or an interval in seconds.
 
-    `data` is JSON text. `retry` overrides parts of the type's retry policy. `missed_limit` bounds how many missed times
-    get a task; the latest ones are chosen.
+    `data` is JSON text. `missed_limit` bounds how many missed times get a task; the latest ones are chosen.
     """
 
     name: str
-    type: str
     data: str = "null"
-    queue: str
     cron: str | None = None
     interval: int | None = None
     timezone: str = "UTC"
@@ -74,12 +53,6 @@ class Schedule:
     overlap: Overlap = Overlap.ALLOW
     timeout: float | None = None
     expires_in: float | None = None
-    retry: Changes | None = None
-    tags: tuple[str, ...] = ()
-    limit_key: str | None = None
-    fair_key: str | None = None
-    score: float | None = None
-    webhook: Webhook | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError with the mistake and the allowed values."""
@@ -91,10 +64,10 @@ class Schedule:
             raise ValueError("interval must be 1 to 31622400 seconds")
         if not 1 <= self.missed_limit <= MOST_COUNTED:
             raise ValueError(f"missed_limit must be 1 to {MOST_COUNTED}")
-        if self.limit_key is not None and not LIMIT_KEY.fullmatch(self.limit_key):
-            raise ValueError("limit_key must be 1 to 100 characters out of A-Z a-z 0-9 _ . -")
-        if self.fair_key is not None and not KEY.fullmatch(self.fair_key):
-            raise ValueError("fair_key must be 1 to 128 characters out of A-Z a-z 0-9 _ . : @ / -")
+        for each in dataclass_fields(self):
+            value, pattern = getattr(self, each.name), each.metadata.get("pattern")
+            if pattern and value is not None and not pattern.fullmatch(value):
+                raise ValueError(f"{each.name} must match {pattern.pattern}")
         check_zone(self.timezone)
         if self.cron is not None:
             check_cron(self.cron)
@@ -116,7 +89,7 @@ class Schedule:
         return f"{self.cron} ({self.timezone})" if self.cron else f"every {self.interval} s"
 
 
-_LATER = ("limit_key", "fair_key", "score", "webhook")
+_LATER = (*AS_GIVEN, "webhook")
 
 
 def read_spec(spec: bytes | str) -> Schedule:
@@ -169,20 +142,14 @@ def task_now(schedule: Schedule, task_id: str) -> NewTask:
 
 
 def _task(schedule: Schedule, task_id: str, about: Mapping[str, str]) -> NewTask:
+    options = {each.name: getattr(schedule, each.name) for each in dataclass_fields(TaskOptions)}
     return NewTask(
+        **options | {"tags": (*schedule.tags, f"schedule:{schedule.name}")},
         id=task_id,
-        type=schedule.type,
         data=schedule.data,
-        queue=schedule.queue,
         timeout=timedelta(seconds=schedule.timeout) if schedule.timeout else None,
         expires_in=timedelta(seconds=schedule.expires_in) if schedule.expires_in else None,
-        retry=schedule.retry,
-        tags=(*schedule.tags, f"schedule:{schedule.name}"),
         meta={"schedule": schedule.name, **about},
-        limit_key=schedule.limit_key,
-        fair_key=schedule.fair_key,
-        score=schedule.score,
-        webhook=schedule.webhook,
     )
 
 
@@ -314,47 +281,3 @@ def check_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(f"{name!r} is not a time zone: use a name such as Europe/Berlin or UTC") from None
-
-
-def read_declared(
-    name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: EgressPolicy | None = None
-) -> Schedule:
-    """Returns a schedule from YAML or JSON; `outside` limits the target of its webhook. Raises ValueError."""
-    if not isinstance(entry, Mapping):
-        raise ValueError("must be a mapping with type, and cron or interval")
-    known = {field for field in Schedule.__slots__ if field != "name"} | {"priority"}
-    unknown = [str(key) for key in entry if key not in known]
-    if unknown:
-        raise ValueError(f"{', '.join(unknown)} is unknown: use one of {', '.join(sorted(known))}")
-    if not isinstance(entry.get("type"), str):
-        raise ValueError("type is required: the name of a task type")
-    if entry["type"] in INTERNAL_TYPES:
-        raise ValueError(NOT_TO_BE_SCHEDULED)
-    fields = {key: value for key, value in entry.items() if value is not None and key not in ("queue", "priority")}
-    queue = _queue(entry.get("queue"), entry.get("priority"), queues, default_queue)
-    check_fields(entry, outside or EgressPolicy())
-    fields["data"] = json.dumps(entry.get("data"), sort_keys=True)
-    fields["missed"] = _choice("missed", Missed, entry.get("missed", Missed.ONCE))
-    fields["overlap"] = _choice("overlap", Overlap, entry.get("overlap", Overlap.ALLOW))
-    fields["tags"] = tuple(entry.get("tags") or ())
-    fields["webhook"] = _webhook(entry.get("webhook"))
-    return Schedule(name=name, queue=queue, **fields)
-
-
-def _queue(queue: object, priority: object, configured: Mapping[str, int], default: str) -> str:
-    if queue and priority:
-        raise ValueError("has both queue and priority: use one of them")
-    if queue and not (isinstance(queue, str) and QUEUE_NAME.fullmatch(queue)):
-        raise ValueError(f"queue {queue!r} is not a name: use 1 to 64 characters of A-Z a-z 0-9 . _ -")
-    name = str(queue or priority or DEFAULT)
-    name = default if name == DEFAULT else name
-    if not queue and name not in configured and name != default:
-        raise ValueError(f"priority {name!r} is not a queue: use one of {', '.join(configured)}")
-    return name
-
-
-def _choice(field: str, kind: type[StrEnum], value: object) -> StrEnum:
-    try:
-        return kind(str(value))
-    except ValueError:
-        raise ValueError(f"{field} must be one of {', '.join(kind)}, got {value!r}") from None

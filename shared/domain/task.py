@@ -68,6 +68,9 @@ SUSPENDED = "TaskSuspended"
 TASK_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Valid ids of tasks and batches. The longest belong to deliveries for tasks of schedules: `NAME-DUE-hook-1`."""
 
+KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
+LIMIT_KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
 
@@ -148,35 +151,47 @@ class Webhook:
     retry: Changes | None = None
 
 
+AS_GIVEN = ("limit_key", "fair_key", "score")
+"""Options that pass from a request to the record, and back to an answer, as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTask:
+class TaskOptions:
+    """The options of a task that a schedule hands on to its tasks.
+
+    `retry` overrides parts of the type's retry policy, by the names of `RetryPolicy`'s fields, durations in seconds.
+    """
+
+    type: str
+    queue: str
+    retry: Changes | None = None
+    tags: tuple[str, ...] = ()
+    limit_key: str | None = field(default=None, metadata={"pattern": LIMIT_KEY})
+    fair_key: str | None = field(default=None, metadata={"pattern": KEY})
+    score: float | None = None
+    webhook: Webhook | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask(TaskOptions):
     """A new task, already validated.
 
     `data` is JSON text or a reference to it. `delay` counts from the moment Redis stores the task; `run_at` is an
-    instant; at most one of the two. `retry` overrides parts of the type's retry policy, by the names of
-    `RetryPolicy`'s fields, durations in seconds. `after_batch` is a batch that must have ended first.
+    instant; at most one of the two. `after_batch` is a batch that must have ended first.
     """
 
     id: str
-    type: str
     data: str | PayloadReference
-    queue: str
     delay: timedelta | None = None
     run_at: datetime | None = None
     expires_in: timedelta | None = None
     timeout: timedelta | None = None
-    retry: Changes | None = None
-    tags: tuple[str, ...] = ()
     meta: Mapping[str, str] | None = None
     unique: Unique | None = None
     parents: tuple[Parent, ...] = ()
     on_parent_failure: OnParentFailure = OnParentFailure.CANCEL
     batch: BatchPlace | None = None
     after_batch: str | None = None
-    webhook: Webhook | None = None
-    limit_key: str | None = None
-    fair_key: str | None = None
-    score: float | None = None
     submitted_by: str = ""
 
     @property

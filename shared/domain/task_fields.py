@@ -41,8 +41,6 @@ Jitter = Annotated[float, Field(strict=True, ge=0, le=1)]
 Events = Annotated[list[Literal["completed", "failed", "cancelled", "expired"]], Field(min_length=1, max_length=4)]
 
 TAG = re.compile(r"[A-Za-z0-9_.:@/-]{1,64}")
-KEY = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
-LIMIT_KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
 MOST_TAGS = 16
 MOST_TAGS_OF_A_SCHEDULE = MOST_TAGS - 1
 """A task of a schedule has one more: `schedule:NAME`."""

@@ -57,3 +57,19 @@ class OnParentFailure(StrEnum):
     CANCEL = "cancel"
     RELEASE = "release"
     WAIT = "wait"
+
+
+class Missed(StrEnum):
+    """The handling of due times that passed long ago, because no housekeeper ran."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Overlap(StrEnum):
+    """The handling of a due time when the last task of the schedule has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    CANCEL = "cancel"

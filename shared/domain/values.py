@@ -1,4 +1,4 @@
-"""Types of single values with their validators, and the base class of bodies."""
+"""Types of single values with their validators, and the base class and common parts of bodies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic.functional_validators import AfterValidator
 
+from firmq.shared.domain.egress_policy import LONGEST as LONGEST_URL
 from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.queue_selection import ANY_QUEUE_NAME, DEFAULT, QUEUE_NAME
-from firmq.shared.domain.task import TASK_ID, On, OnParentFailure
-from firmq.shared.domain.task_fields import KEY, LIMIT_KEY, TAG
+from firmq.shared.domain.task import KEY, LIMIT_KEY, TASK_ID, On, OnParentFailure, Webhook
+from firmq.shared.domain.task_fields import TAG, Events, Jitter, Multiplier, Pauses, Retries, RetrySeconds
 from firmq.shared.domain.validation_messages import choices, shown
 
 MAX_UNIQUE = 366 * 86400
@@ -163,3 +164,34 @@ class Body(BaseModel):
     """Base class of bodies: rejects unknown fields and values of the wrong type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class RetryOverrides(Body):
+    """Overrides of the retry policy of the task type."""
+
+    max_retries: Retries | None = Field(None, description="Retries after the first attempt.")
+    initial_delay: RetrySeconds | None = Field(None, description="Seconds before the first retry.")
+    multiplier: Multiplier | None = Field(None, description="Factor from one delay to the next.")
+    max_delay: RetrySeconds | None = Field(None, description="Longest delay between attempts, in seconds.")
+    jitter: Jitter | None = Field(None, description="Spreads each delay by up to this share of it.")
+    pauses: Pauses | None = Field(
+        None,
+        description="Seconds before each retry, instead of the backoff; their number sets max_retries.",
+    )
+
+
+class WebhookBody(Body):
+    """A request to call a URL when the task has ended."""
+
+    url: Annotated[str, AfterValidator(_callable_url)] = Field(
+        description="An https:// or http:// URL of a host on the public internet.",
+        max_length=LONGEST_URL,
+        json_schema_extra={"format": "uri"},
+    )
+    events: Events | None = Field(None, description="End states that are delivered; null: all.")
+    retry: RetryOverrides | None = Field(None, description="Overrides of the retry policy of deliveries.")
+
+    def webhook(self) -> Webhook:
+        """Returns the webhook in its stored form."""
+        retry = self.retry.model_dump(exclude_none=True) if self.retry else None
+        return Webhook(url=self.url, events=tuple(dict.fromkeys(self.events or ())), retry=retry)

@@ -5,13 +5,13 @@ They are the one declaration of these answers: the gateway makes their schemas a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
 from firmq.shared.domain.step import StepKind
-from firmq.shared.domain.task_state import On, OnParentFailure, Outcome, TaskState
+from firmq.shared.domain.task_state import Missed, On, OnParentFailure, Outcome, Overlap, TaskState
 
 
 class Shown:
@@ -220,3 +220,37 @@ class TaskDetail(Task):
     )
     steps: tuple[StoredStep, ...] = about("The stored steps of its handler, in the order in which they began.", ())
     attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Shown):
+    """A schedule with its due times and counts."""
+
+    name: str
+    type: str
+    data: Any = None
+    queue: str
+    cron: str | None = None
+    interval: int | None = None
+    timezone: str = "UTC"
+    missed: Missed = Missed.ONCE
+    missed_limit: int = 100
+    overlap: Overlap = Overlap.ALLOW
+    timeout: float | None = None
+    expires_in: float | None = None
+    retry: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    limit_key: str | None = None
+    fair_key: str | None = None
+    score: int | float | None = None
+    webhook: Webhook | None = None
+    source: str = about("`file` if the configuration file declares it, else `api`.", MISSING)
+    paused: bool
+    paused_reason: str | None = None
+    next_at: datetime | None = about("Next due time; null while paused.")
+    next_times: tuple[datetime, ...] = about("The next five due times.", ())
+    last_due_at: datetime | None = about("Latest due time that created a task.")
+    last_task_id: str | None = None
+    tasks: int = about("Number of due times that created tasks.", 0)
+    missed_times: int = about("Number of due times that passed without a task.", 0)
+    overlaps: int = about("Number of due times skipped because the last task had not ended.", 0)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.functional_validators import AfterValidator, model_validator
 
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain import validation_messages
-from firmq.shared.domain.egress_policy import LONGEST as LONGEST_URL
 from firmq.shared.domain.task import Conflict
 from firmq.shared.domain.task_fields import (
     MOST_TAGS,
-    Events,
     ExpiresIn,
-    Jitter,
-    Multiplier,
-    Pauses,
     Retries,
-    RetrySeconds,
     Score,
     Timeout,
 )
@@ -35,14 +29,19 @@ from firmq.shared.domain.values import (
     OnWord,
     Priority,
     QueueName,
+    RetryOverrides,
     Tag,
     TaskId,
-    _callable_url,
+    WebhookBody,
     _expanded,
     _not_too_far,
     refuse_two_queues,
 )
 from firmq.shared.submission import refusals
+
+if TYPE_CHECKING:
+    from firmq.shared.domain.schedule import Schedule
+    from firmq.shared.domain.schedule_body import ScheduleBody
 
 B = TypeVar("B", bound=BaseModel)
 MOST_PARENTS = 1000
@@ -56,6 +55,14 @@ def context_of(settings: Settings, *, signed: bool = False) -> dict[str, Any]:
     return {"priorities": priorities, "max_delay": settings.max_delay, "outside": egress_policy}
 
 
+def schedule_from(name: str, body: ScheduleBody, default_queue: str) -> Schedule:
+    """Returns the schedule of a body. Raises Refusal."""
+    try:
+        return body.schedule(name, default_queue)
+    except ValueError as error:
+        raise refusals.invalid([refusals.field_error((), str(error))]) from None
+
+
 def read_body(model: type[B], value: Any, context: Mapping[str, Any]) -> B:
     """Returns a value as a model. Raises Refusal with each of its mistakes."""
     if not isinstance(value, dict):
@@ -67,20 +74,6 @@ def read_body(model: type[B], value: Any, context: Mapping[str, Any]) -> B:
     except ValidationError as error:
         mistakes = validation_messages.explain(error, model)
         raise refusals.invalid([refusals.field_error(path, text) for path, text in mistakes]) from None
-
-
-class RetryOverrides(Body):
-    """Overrides of the retry policy of the task type."""
-
-    max_retries: Retries | None = Field(None, description="Retries after the first attempt.")
-    initial_delay: RetrySeconds | None = Field(None, description="Seconds before the first retry.")
-    multiplier: Multiplier | None = Field(None, description="Factor from one delay to the next.")
-    max_delay: RetrySeconds | None = Field(None, description="Longest delay between attempts, in seconds.")
-    jitter: Jitter | None = Field(None, description="Spreads each delay by up to this share of it.")
-    pauses: Pauses | None = Field(
-        None,
-        description="Seconds before each retry, instead of the backoff; their number sets max_retries.",
-    )
 
 
 class DependencyBody(Body):
@@ -114,18 +107,6 @@ Dependency = Annotated[
         }
     ),
 ]
-
-
-class WebhookBody(Body):
-    """A request to call a URL when the task has ended."""
-
-    url: Annotated[str, AfterValidator(_callable_url)] = Field(
-        description="An https:// or http:// URL of a host on the public internet.",
-        max_length=LONGEST_URL,
-        json_schema_extra={"format": "uri"},
-    )
-    events: Events | None = Field(None, description="End states that are delivered; null: all.")
-    retry: RetryOverrides | None = Field(None, description="Overrides of the retry policy of deliveries.")
 
 
 class NewTaskBody(Body):

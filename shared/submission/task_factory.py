@@ -19,13 +19,12 @@ from firmq.shared.domain.task import (
     OnParentFailure,
     Parent,
     Unique,
-    Webhook,
     new_task_id,
 )
 from firmq.shared.stores.payloads import Payloads
 from firmq.shared.stores.queues import FULL, SHARE_OF_QUEUES, TOO_MANY_QUEUES, SubmitOutcome, Submitted
 from firmq.shared.submission import refusals
-from firmq.shared.submission.bodies import DependencyBody, NewTaskBody, WebhookBody, read_body
+from firmq.shared.submission.bodies import DependencyBody, NewTaskBody, read_body
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
 
@@ -156,7 +155,7 @@ class TaskFactory:
             limit_key=body.limit_key,
             fair_key=body.fair_key,
             score=body.score,
-            webhook=webhook_of(body.webhook) if body.webhook else None,
+            webhook=body.webhook.webhook() if body.webhook else None,
             submitted_by=submitter.name,
         )
 
@@ -165,12 +164,6 @@ class TaskFactory:
 def _within_span(tracing: Tracing, task: NewTask, trace_parent: str | None, operation: str) -> Iterator[NewTask]:
     with tracing.sending(task.subject, trace_parent, operation) as travelling:
         yield task.with_trace(travelling)
-
-
-def webhook_of(body: WebhookBody) -> Webhook:
-    """Returns the webhook in its stored form."""
-    retry = body.retry.model_dump(exclude_none=True) if body.retry else None
-    return Webhook(url=body.url, events=tuple(dict.fromkeys(body.events or ())), retry=retry)
 
 
 def refusal_of(task: NewTask, stored: Submitted) -> Refusal | None:

@@ -18,13 +18,12 @@ from firmq.shared.client.answers import (
     LimitStatus,
     Lock,
     QueueStatus,
-    Schedule,
     TypeStatus,
     WorkerStatus,
     read,
 )
 from firmq.shared.client.response import random_key
-from firmq.shared.submission.answers import Status, Task
+from firmq.shared.submission.answers import Schedule, Status, Task
 from firmq.shared.submission.options import plain
 from firmq.shared.submission.problems import NotInTime
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from firmq.shared.config.settings import Settings
-from firmq.shared.domain.schedule import read_declared
+from firmq.shared.domain.schedule_body import read_declared
 from tests.integration.housekeeping.cluster import Cluster
 from tests.support.harness import ROOT, WEIGHTS, System, free_port, wait_until
 

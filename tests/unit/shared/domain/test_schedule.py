@@ -18,11 +18,11 @@ from firmq.shared.domain.schedule import (
     Schedule,
     following,
     plan,
-    read_declared,
     read_spec,
     task_for,
     upcoming,
 )
+from firmq.shared.domain.schedule_body import read_declared
 from firmq.shared.domain.task import Webhook
 
 GRACE = timedelta(seconds=60)
@@ -49,6 +49,18 @@ def test_what_its_tasks_are_under_and_whom_they_tell_comes_back_from_the_store()
     task = task_for(declared, at("2026-01-01T00:00:00+00:00"))
     assert (task.limit_key, task.fair_key) == ("partner", "shop-7")
     assert task.webhook == Webhook(url=url, events=("failed",), retry={"max_retries": 1})
+
+
+def test_numbers_of_a_declaration_stay_as_written_so_that_it_does_not_count_as_changed() -> None:
+    hook = {"url": "https://shop.example/", "retry": {"initial_delay": 5}}
+    entry = {"type": "noop", "interval": 60, "timeout": 60, "retry": {"max_delay": 7}, "score": 3, "webhook": hook}
+    spec = read_declared("pulse", entry, {"normal": 1}, "normal").spec
+    assert json.loads(spec) == {
+        **json.loads(schedule(name="pulse", interval=60).spec),
+        **entry,
+        "webhook": {**hook, "events": []},
+    }
+    assert ".0" not in spec
 
 
 @pytest.mark.parametrize(
@@ -200,19 +212,22 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
-        ({}, "type is required"),
+        ({}, "type: is required"),
         ({"type": "noop"}, "either cron or interval"),
         ({"type": "noop", "cron": "0 3 * * *", "interval": 5}, "either cron or interval"),
         ({"type": "noop", "cron": "R * * * *"}, "random"),
         ({"type": "noop", "cron": "61 * * * *"}, "not a cron expression"),
         ({"type": "noop", "cron": "0 0 30 2 *"}, "with a due time"),
         ({"type": "noop", "cron": "0 3 * *"}, "5 fields"),
-        ({"type": "noop", "interval": 0}, "interval must be"),
+        ({"type": "noop", "interval": 0}, "interval: must be"),
         ({"type": "noop", "interval": "often"}, "interval: "),
         ({"type": "noop", "interval": 5, "timezone": "Berlin"}, "not a time zone"),
-        ({"type": "noop", "interval": 5, "priority": "urgent"}, "priority 'urgent'"),
-        ({"type": "noop", "interval": 5, "missed": "never"}, "missed must be one of skip, once, all"),
-        ({"type": "noop", "interval": 5, "every": 3}, "every is unknown"),
+        (
+            {"type": "noop", "interval": 5, "priority": "urgent"},
+            "priority: must be one of normal, default, got 'urgent'",
+        ),
+        ({"type": "noop", "interval": 5, "missed": "never"}, "missed: .*'skip', 'once' or 'all'"),
+        ({"type": "noop", "interval": 5, "every": 3}, "every: is unknown"),
         ({"type": "firmq.webhook", "interval": 5}, "is internal"),
         ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
         ({"type": "noop", "interval": 5, "expires_in": 0}, "expires_in: "),

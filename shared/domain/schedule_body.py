@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from firmq.shared.domain import strict_json
-from firmq.shared.domain.schedule import Missed, Overlap, Schedule, check_cron, check_zone
+from firmq.shared.domain.egress_policy import EgressPolicy
+from firmq.shared.domain.schedule import NOT_TO_BE_SCHEDULED, Missed, Overlap, Schedule, check_cron, check_zone
+from firmq.shared.domain.task import INTERNAL_TYPES
 from firmq.shared.domain.task_fields import MOST_TAGS_OF_A_SCHEDULE, ExpiresIn, Score, Timeout
-from firmq.shared.domain.values import Body, Key, LimitKey, Priority, QueueName, Tag, refuse_two_queues
-from firmq.shared.submission import refusals
-from firmq.shared.submission.bodies import RetryOverrides, WebhookBody
-from firmq.shared.submission.task_factory import webhook_of
+from firmq.shared.domain.validation_messages import explain
+from firmq.shared.domain.values import (
+    Body,
+    Key,
+    LimitKey,
+    Priority,
+    QueueName,
+    RetryOverrides,
+    Tag,
+    WebhookBody,
+    refuse_two_queues,
+)
 
 
 def _cron(value: str) -> str:
@@ -80,29 +93,43 @@ class ScheduleBody(Body):
         refuse_two_queues(self.queue, self.priority)
         return self
 
+    def schedule(self, name: str, default_queue: str) -> Schedule:
+        """Returns the schedule. Raises ValueError."""
+        fields = {each: getattr(self, each) for each in ScheduleBody.model_fields if each != "priority"}
+        changed = {
+            "data": strict_json.dump(self.data),
+            "queue": self.queue or self.priority or default_queue,
+            "missed": Missed(self.missed),
+            "overlap": Overlap(self.overlap),
+            "retry": self.retry.model_dump(exclude_none=True) if self.retry else None,
+            "tags": tuple(self.tags or ()),
+            "webhook": self.webhook.webhook() if self.webhook else None,
+        }
+        return Schedule(name=name, **fields | changed)
 
-def schedule_of(name: str, body: ScheduleBody, default_queue: str) -> Schedule:
-    """Returns the schedule of a body. Raises Refusal."""
+
+def read_declared(
+    name: str, entry: Any, queues: Mapping[str, int], default_queue: str, outside: EgressPolicy | None = None
+) -> Schedule:
+    """Returns a schedule from the configuration file; `outside` limits the target of its webhook. Raises ValueError."""
+    if not isinstance(entry, Mapping):
+        raise ValueError("must be a mapping with type, and cron or interval")
+    if entry.get("type") in INTERNAL_TYPES:
+        raise ValueError(NOT_TO_BE_SCHEDULED)
+    priorities = {each: each for each in queues} | {"default": default_queue}
+    given = {key: value for key, value in entry.items() if value is not None}
     try:
-        return Schedule(
-            name=name,
-            type=body.type,
-            data=strict_json.dump(body.data),
-            queue=body.queue or body.priority or default_queue,
-            cron=body.cron,
-            interval=body.interval,
-            timezone=body.timezone,
-            missed=Missed(body.missed),
-            missed_limit=body.missed_limit,
-            overlap=Overlap(body.overlap),
-            timeout=body.timeout,
-            expires_in=body.expires_in,
-            retry=body.retry.model_dump(exclude_none=True) if body.retry else None,
-            tags=tuple(body.tags or ()),
-            limit_key=body.limit_key,
-            fair_key=body.fair_key,
-            score=body.score,
-            webhook=webhook_of(body.webhook) if body.webhook else None,
+        body = ScheduleBody.model_validate(
+            given, context={"priorities": priorities, "outside": outside or EgressPolicy()}
         )
-    except ValueError as error:
-        raise refusals.invalid([refusals.field_error((), str(error))]) from None
+    except ValidationError as error:
+        mistakes = explain(error, ScheduleBody)
+        raise ValueError(
+            "; ".join(": ".join(filter(None, (".".join(map(str, at)), text))) for at, text in mistakes)
+        ) from None
+    made = body.schedule(name, default_queue)
+    # Numbers stay as they are written, 60 or 60.0: a schedule has changed when its text has.
+    written: dict[str, Any] = {each: given[each] for each in ("timeout", "expires_in", "retry") if each in given}
+    if made.webhook:
+        written["webhook"] = replace(made.webhook, retry=given["webhook"].get("retry"))
+    return replace(made, data=json.dumps(body.data, sort_keys=True), **written)
