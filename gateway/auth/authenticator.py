@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from flask import g, request
 
 from firmq.gateway.http import errors
-from firmq.gateway.http.parts import CALLER
+from firmq.gateway.http.across import CALLER
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import translated

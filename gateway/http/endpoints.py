@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
-from firmq.gateway.http.parts import PART, Across
+from firmq.gateway.http.across import PART, Across
 from firmq.shared.domain import strict_json, validation_messages
 from firmq.shared.redis.connections import note_what_is_sent
 from firmq.shared.stores.api_keys import Scope

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from flask import Response, current_app, g, request
 
+from firmq.gateway.http.across import PART
 from firmq.gateway.http.errors import FOREIGN
-from firmq.gateway.http.parts import PART
 from firmq.shared.domain.traceparent import checked, trace_id
 from firmq.shared.http.bind import answers_to, is_loopback
 from firmq.shared.observability.tracing import log_fields

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flask import g, request
 from redis.exceptions import RedisError
 
-from firmq.gateway.http.parts import CALLER, Across
+from firmq.gateway.http.across import CALLER, Across, Answer, Environ
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import connect, keys_of
 from firmq.shared.submission.refusals import Refusal
@@ -32,36 +30,6 @@ LOOK_EVERY = 0.25
 """Seconds between two looks at a partition."""
 PATIENCE = 0.4
 """Seconds for the answer to a look; a partition that is slower gets nothing new."""
-Environ = dict[str, Any]
-
-
-@dataclass(slots=True)
-class Answer:
-    """The response of one partition."""
-
-    number: int
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        """Returns the JSON of the body."""
-        return json.loads(self.body)
-
-    @property
-    def well(self) -> bool:
-        return self.status < 300
-
-    @property
-    def is_away(self) -> bool:
-        """Returns whether Redis did not answer there."""
-        return self.status == 503
-
-    @property
-    def kind(self) -> str:
-        """Returns the type of the problem, or ""."""
-        return str(self.document.get("type", "")) if self.status >= 400 else ""
 
 
 class Member:

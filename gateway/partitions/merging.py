@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from firmq.gateway.http.across import Document, Merge
 from firmq.shared.domain.merged_pages import Part, merge_pages, order
 
-Document: TypeAlias = dict[str, Any]
 Parts: TypeAlias = Mapping[int, Document]
 """Documents by the number of their partition."""
-Merge: TypeAlias = Callable[[Parts], Document]
 
 
 # --- pages ---

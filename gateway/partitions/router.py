@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
+from io import BytesIO
 from pkgutil import resolve_name
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ from urllib.parse import parse_qs, urlencode
 from redis.exceptions import RedisError
 
 from firmq.gateway.http import errors
-from firmq.gateway.http.parts import PART, POSITIONS, Across
+from firmq.gateway.http.across import PART, POSITIONS, Across, Answer, Call, Environ, Merge, Store
 from firmq.gateway.partitions import merging
-from firmq.gateway.partitions.members import Answer, Environ, Member, Members
+from firmq.gateway.partitions.members import Member, Members
 from firmq.gateway.partitions.placement import Placement
 from firmq.gateway.routes.tasks import bad_cursor
 from firmq.gateway.schemas.values import PageQuery
@@ -30,6 +30,7 @@ from firmq.shared.domain.partition import not_answering, partition_of_id, prefer
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.partition_lookup import locate_all
 from firmq.shared.submission import refusals
+from firmq.shared.submission.placement import name_of, parents_in
 from firmq.shared.submission.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -38,22 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = int(PageQuery.model_fields["limit"].default)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request on its way through the router."""
-
-    environ: Environ
-    named: Mapping[str, str]
-    """The variables of its path."""
-
-    def body(self, most: int) -> bytes:
-        """Reads the body, at most one byte more than `most`: the app rejects a longer one."""
-        length = self.environ.get("CONTENT_LENGTH") or ""
-        if length.isdecimal():
-            return bytes(self.environ["wsgi.input"].read(min(int(length), most + 1)))
-        return bytes(self.environ["wsgi.input"].read(most + 1)) if self.environ.get("wsgi.input_terminated") else b""
 
 
 Handler = Callable[["Router", Call], "Answer | Member"]
@@ -98,7 +83,7 @@ class Router:
         if across is Across.FIRST:
             return first
         handler = resolve_name(across) if isinstance(across, str) else HANDLERS[across]
-        return handler(self, Call(environ, named))
+        return handler(self, Call(environ, named, _body(environ, self.config["MAX_CONTENT_LENGTH"])))
 
     # --- one partition ---
 
@@ -133,23 +118,45 @@ class Router:
                 member.answers = False
         return None
 
-    def named_partition(self, number: object, field: tuple[str, ...]) -> Member:
+    @property
+    def first(self) -> Member:
+        """Returns the first partition that answers, else the first."""
+        return self.members.first
+
+    def home(self, task: Mapping[str, Any], key: str, parent: Store | None) -> Member:
+        """Returns the partition of a new task: by its options, else by the key; `parent` is its parent's, if known.
+
+        Raises Refusal while a draining partition that may have stored it already does not answer.
+        """
+        if name := name_of(task, None):
+            home = self.placement.order(name)[0]
+        elif parent_id := next(parents_in([task]), None):
+            home = self.members.all[parent.number] if parent else self.locate(parent_id)
+        else:
+            home = self.placement.open_home(key)
+        demand_drained(self, name or key, home)
+        return home
+
+    def store_in_order(
+        self, task: Mapping[str, Any], key: str, first: Store, environ: Environ, body: bytes, about: Environ
+    ) -> Answer:
+        """Returns the answer of the first partition that takes a task, beginning with `first`."""
+        order = dict.fromkeys([self.members.all[first.number], *self.placement.order(name_of(task, None) or key)])
+        return first_to_store(list(order), environ, body, about)
+
+    def named(self, number: object, field: tuple[str, ...]) -> Member:
         """Returns the partition that a field of a body names. Raises Refusal (422)."""
         if type(number) is not int or number not in self.members.all:
             text = f"must name one of the partitions {', '.join(map(str, self.members.all))}"
             raise refusals.invalid([refusals.field_error(field, text)])
         return self.members.all[number]
 
-    def body(self, call: Call) -> bytes:
-        """Returns the body of a request."""
-        return call.body(self.config["MAX_CONTENT_LENGTH"])
-
     # --- all partitions ---
 
-    def ask(self, call: Call, body: bytes = b"") -> list[Answer]:
+    def ask(self, call: Call) -> list[Answer]:
         """Returns the answers of all reachable partitions, or the first partition's answer if there is none."""
         members = self.members.answering() or [self.members.first]
-        return [each.call(call.environ, body, {PART: at}) for at, each in enumerate(members)]
+        return [each.call(call.environ, call.body, {PART: at}) for at, each in enumerate(members)]
 
     def demand_all(self) -> None:
         """Raises Refusal unless every partition answers."""
@@ -162,7 +169,7 @@ class Router:
         """Returns the numbers of the unreachable partitions, including those that failed in one of these answers."""
         return sorted({*self.members.away(), *(each.number for each in answers if each.is_away)})
 
-    def combined(self, answers: Sequence[Answer], merge: merging.Merge) -> Answer:
+    def combined(self, answers: Sequence[Answer], merge: Merge) -> Answer:
         """Merges the documents of all partitions into one answer; without any, returns the first error."""
         well = [each for each in answers if each.well]
         if not well:
@@ -171,6 +178,16 @@ class Router:
         if away := self.away(answers):
             merged = {**merged, "unavailable_partitions": away}
         return Answer(well[0].number, well[0].status, well[0].headers, json.dumps(merged).encode() + b"\n")
+
+
+def _body(environ: Environ, most: int) -> bytes:
+    """Reads a body, at most one byte more than `most`, and leaves it for the app that a request is passed to."""
+    length = environ.get("CONTENT_LENGTH") or ""
+    if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
+        return b""
+    body = bytes(environ["wsgi.input"].read(min(int(length or most + 1), most + 1)))
+    environ["wsgi.input"] = BytesIO(body)
+    return body
 
 
 def _refused(refusal: Refusal, environ: Environ) -> Answer:
@@ -187,20 +204,20 @@ def of_id(router: Router, call: Call) -> Member:
     return router.locate(next(said for name, said in call.named.items() if name.endswith("_id")))
 
 
-def merged(merge: merging.Merge) -> Handler:
+def merged(merge: Merge) -> Handler:
     """Returns a handler that queries all partitions and merges their documents."""
 
     def handle(router: Router, call: Call) -> Answer:
-        return router.combined(router.ask(call, router.body(call)), merge)
+        return router.combined(router.ask(call), merge)
 
     return handle
 
 
-def one_document(merge: merging.Merge) -> Handler:
+def one_document(merge: Merge) -> Handler:
     """Returns the same for an object that not every partition has; the others are left out."""
 
     def handle(router: Router, call: Call) -> Answer:
-        answers = router.ask(call, router.body(call))
+        answers = router.ask(call)
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well and not each.is_away), None)
         return bad or router.combined(known, merge)
@@ -248,9 +265,8 @@ def placed(of: Callable[[Placement, Any, str | None], list[Member]]) -> Handler:
     """Returns a handler that chooses the partition of a submission."""
 
     def handle(router: Router, call: Call) -> Answer | Member:
-        body = router.body(call)
-        order = of(router.placement, _read(body), call.environ.get("HTTP_IDEMPOTENCY_KEY"))
-        return first_to_store(order, call.environ, body) if order else _untied(router, call, body)
+        order = of(router.placement, _read(call.body), call.environ.get("HTTP_IDEMPOTENCY_KEY"))
+        return first_to_store(order, call.environ, call.body) if order else _untied(router, call)
 
     return handle
 
@@ -263,10 +279,10 @@ def _read(body: bytes) -> Any:
         return None
 
 
-def _untied(router: Router, call: Call, body: bytes) -> Answer:
+def _untied(router: Router, call: Call) -> Answer:
     """Places a task in any partition; tries the next one after an answer that nothing was changed."""
     for member in (candidates := router.placement.candidates()):
-        answer = member.call(call.environ, body)
+        answer = member.call(call.environ, call.body)
         if answer.kind == refusals.NO_PLACE.type and member is not candidates[-1]:
             member.is_draining = True
             continue
@@ -316,7 +332,7 @@ def demand_drained(router: Router, name: str, home: Member) -> None:
         raise refusals.unfinished(Refusal(refusals.STORE, text, headers={"Retry-After": "2"}), sent=False)
 
 
-def everywhere(merge: merging.Merge) -> Handler:
+def everywhere(merge: Merge) -> Handler:
     """Returns a handler of a change that every partition must make.
 
     While one is unreachable, the change is refused before any partition makes it: it would not apply there.
@@ -324,7 +340,7 @@ def everywhere(merge: merging.Merge) -> Handler:
 
     def handle(router: Router, call: Call) -> Answer:
         router.demand_all()
-        answers = router.ask(call, router.body(call))
+        answers = router.ask(call)
         known = [each for each in answers if each.status != 404] or answers[:1]
         bad = next((each for each in known if not each.well), None)
         return bad or router.combined(known, merge)
@@ -334,7 +350,7 @@ def everywhere(merge: merging.Merge) -> Handler:
 
 def any_holder(router: Router, call: Call) -> Answer:
     """Returns the answer of the first partition that knows the object in the path and accepts the request."""
-    answers = router.ask(call, router.body(call))
+    answers = router.ask(call)
     return next((each for each in answers if each.well), next((a for a in answers if a.status != 404), answers[0]))
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from pydantic import Field
 
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.gateway.schemas.values import NextCursor, PageQuery, Query, View
 from firmq.shared.domain.csv_lines import MEDIA_TYPE as CSV

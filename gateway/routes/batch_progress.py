@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from firmq.gateway import present, schemas
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import bad_cursor, note_positions
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.batches import Batches

@@ -12,8 +12,8 @@ from flask import g
 from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import demand_scope, has_scope
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import REPLAYED, Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.tasks.batch_planner import (
     BatchPlanner,
     Identity,

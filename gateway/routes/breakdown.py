@@ -5,8 +5,8 @@ from __future__ import annotations
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import demand_visible, is_visible
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.domain.csv_lines import MEDIA_TYPE
 from firmq.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
 from firmq.shared.submission import refusals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from firmq.gateway import schemas
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.tasks import task_list
 from firmq.shared.domain.task import TaskState
 from firmq.shared.failpoints import failpoint

@@ -10,9 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import JSON, Answer, F, Reply, endpoint
 from firmq.gateway.http.errors import KINDS
-from firmq.gateway.http.parts import Across
 from firmq.shared.submission import refusals
 from firmq.shared.submission.refusals import Refusal
 

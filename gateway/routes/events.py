@@ -10,8 +10,8 @@ from flask import g, request
 from firmq.gateway import present
 from firmq.gateway.events.broadcaster import MEDIA_TYPE, Broadcaster, Observation, Snapshot, Subject, Waiting, Watch
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, as_json, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.domain.task import TaskSummary
 from firmq.shared.errors import BatchNotFound, TaskNotFound
 from firmq.shared.stores.batches import Batch, Batches

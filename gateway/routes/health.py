@@ -10,8 +10,8 @@ from typing import Any
 from firmq.gateway import schemas
 from firmq.gateway.circuit_breaker import CircuitBreaker
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.readiness import Readiness
 from firmq.shared.alerts.observation import Observation, Observer
 from firmq.shared.config.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 from redis import Redis
 
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.decode import whole_or_none

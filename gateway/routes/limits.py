@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.limit import read_limit
 from firmq.shared.domain.values import Body

@@ -9,8 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from firmq.gateway.auth.authenticator import actor
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import NextCursor, View
 from firmq.shared.domain.values import Body
 from firmq.shared.redis.keys import Keys

@@ -6,8 +6,8 @@ from flask import request
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from firmq.gateway import schemas
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.metrics_federation import MetricsFederation
 from firmq.shared.submission import refusals

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import actor
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.queue_names import known_queue
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.pauses import Pauses

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from firmq.gateway import schemas
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.routes.tasks import note_positions
 from firmq.gateway.schemas.values import View

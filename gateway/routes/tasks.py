@@ -15,8 +15,8 @@ from firmq.gateway import present, schemas
 from firmq.gateway.auth.authenticator import submitter
 from firmq.gateway.auth.visible import demand_no_placeholder
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import POSITIONS, Across
 from firmq.gateway.http.endpoints import REPLAYED, Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import POSITIONS, Across
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.routes.queue_names import demand_queue
 from firmq.shared.domain import strict_json, task_data

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from firmq.gateway import present, schemas
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.queues import pause
 from firmq.shared.domain.retry import RetryPolicy
 from firmq.shared.stores.api_keys import Scope

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import View
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.queues import Queues

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from firmq.gateway import present, schemas
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.stores.workers import Workers
 
 

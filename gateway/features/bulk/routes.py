@@ -6,8 +6,8 @@ from firmq.gateway.auth.authenticator import actor, demand_scope
 from firmq.gateway.auth.visible import demand_no_placeholder, visible
 from firmq.gateway.features.bulk import schemas
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.queue_names import demand_queue, known_queue
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.features.bulk.amending import Amendments, Change, misfit
@@ -17,7 +17,7 @@ from firmq.shared.stores.tasks import Filter
 from firmq.shared.submission import reading, refusals
 from firmq.shared.submission.refusals import Refusal
 
-_PARTITIONS = "firmq.gateway.features.bulk.partitions:"
+_SEVERAL = "firmq.gateway.features.bulk.several_stores:"
 SAMPLE = 20
 """Tasks that a preview shows."""
 _SHOWN = {200: Answer(description="The bulk action.", model=schemas.BulkActionView)}
@@ -35,7 +35,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions/preview",
-        _PARTITIONS + "begin",
+        _SEVERAL + "begin",
         tag="bulk actions",
         scope=Scope.READ,
         body=schemas.BulkPreviewBody,
@@ -59,7 +59,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/bulk-actions",
-        _PARTITIONS + "begin",
+        _SEVERAL + "begin",
         tag="bulk actions",
         scope=Scope.OPERATE,
         act=AuditAction("started bulk action", ""),
@@ -79,7 +79,7 @@ class BulkRoutes:
     @endpoint(
         "GET",
         "/bulk-actions",
-        _PARTITIONS + "all_actions",
+        _SEVERAL + "all_actions",
         tag="bulk actions",
         answers={
             200: Answer(
@@ -171,7 +171,7 @@ class BulkRoutes:
     @endpoint(
         "POST",
         "/queues/{name}/empty",
-        _PARTITIONS + "empty",
+        _SEVERAL + "empty",
         tag="queues",
         scope=Scope.OPERATE,
         act=AuditAction("started bulk action", ""),

@@ -11,8 +11,8 @@ from flask import g
 
 from firmq.gateway.events.broadcaster import NewEvents, Watch
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.routes.events import ANSWERS, EventRoutes
 from firmq.shared.domain.merged_pages import parse_entry_id
 from firmq.shared.domain.redaction import Redaction

@@ -5,8 +5,8 @@ from __future__ import annotations
 from firmq.gateway.auth.authenticator import actor, has_scope
 from firmq.gateway.features.durable.schemas import SignalBody
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.features.durable.signals import Signals, check_signal
 from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.tasks import Records

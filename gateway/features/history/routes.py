@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from firmq.gateway.features.history import schemas
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.domain.histogram import percentiles
 from firmq.shared.features.history.rows import COUNTS, Totals
 from firmq.shared.submission import refusals

@@ -22,7 +22,7 @@ class OutboxRoutes:
     @endpoint(
         "POST",
         "/tasks/outbox",
-        "firmq.gateway.features.outbox.partitions:send",
+        "firmq.gateway.features.outbox.several_stores:send",
         tag="tasks",
         scope=Scope.SUBMIT,
         body=schemas.OutboxBody,

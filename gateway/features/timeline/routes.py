@@ -7,8 +7,8 @@ from datetime import datetime
 from pydantic import Field
 
 from firmq.gateway.http import errors
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.gateway.schemas.values import Query, View
 from firmq.shared.domain.values import Instant
 from firmq.shared.features.timeline.incident import LONGEST, MOST, Incident, Incidents, as_markdown, check_range

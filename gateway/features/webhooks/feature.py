@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from firmq.gateway.feature import Feature
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, AuditAction, Reply, endpoint
-from firmq.gateway.http.parts import Across
 from firmq.shared.domain.task import TaskState
 from firmq.shared.features.webhooks.store import redeliver
 from firmq.shared.redis.scripts import Scripts

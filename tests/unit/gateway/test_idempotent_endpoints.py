@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from flask import Flask
 
+from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Reply, endpoint, register
-from firmq.gateway.http.parts import Across
 
 
 class WithoutReplay:
