@@ -87,19 +87,18 @@ MINUTES ?= 5
 # PARTITIONS is the number of Redis servers; with more than one, the laboratory of partitions runs.
 PARTITIONS ?= 1
 chaos: $(VENV)/.dev ## inject faults into all parts and check every guarantee: make chaos SEEDS="1 2" MINUTES=1 PARTITIONS=3
-	$(PY) -m tests.labs.$(if $(filter 1,$(PARTITIONS)),faults,partitions --partitions $(PARTITIONS)) --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
+	$(PY) -m tests.$(if $(filter 1,$(PARTITIONS)),labs.faults,features.partitions.laboratory --partitions $(PARTITIONS)) --seeds $(SEEDS) --minutes $(MINUTES) $(ARGS)
 
-OF_PARTITIONS := $(wildcard tests/features/*/test_partitions.py)
 # The other tests of parts and scripts run on one node, where a key outside the slot of the system's prefix fails.
 test-cluster: $(VENV)/.dev ## run the tests of partitions on a Redis Cluster, and the other integration tests on one node
-	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/integration/partitions $(OF_PARTITIONS) $(ARGS)
-	TEST_ONE_SLOT=1 $(PYTEST) tests/integration tests/features --ignore=tests/integration/partitions \
-	  $(addprefix --ignore=,$(OF_PARTITIONS) $(wildcard tests/features/*/test_failpoints.py)) $(ARGS)
+	TEST_CLUSTER=1 $(PY) -m pytest -n 2 --dist loadfile tests/features/partitions $(ARGS)
+	TEST_ONE_SLOT=1 $(PYTEST) tests/integration tests/features \
+	  $(addprefix --ignore=,tests/features/partitions $(wildcard tests/features/*/test_failpoints.py)) $(ARGS)
 
 # ROUNDS is the number of measurements of each kind.
 ROUNDS ?= 5
 bench-partitions: $(VENV)/.dev ## measure how much more three throttled Redis servers do than one
-	$(PY) -m tests.labs.partitions --speed $(ROUNDS) $(ARGS)
+	$(PY) -m tests.features.partitions.laboratory --speed $(ROUNDS) $(ARGS)
 
 chaos-selftest: $(VENV)/.dev ## plant a bug for each guarantee and check that it is found
 	$(PY) -m tests.labs.faults.selftest $(ARGS)

@@ -20,11 +20,10 @@ from firmq.dashboard.auth import security
 from firmq.dashboard.auth.login_throttle import LoginThrottle
 from firmq.dashboard.auth.sessions import Sessions
 from firmq.dashboard.auth.users import Role, Users
-from firmq.dashboard.context import PageContext
+from firmq.dashboard.context import SHOWN, PageContext
 from firmq.dashboard.feature import features
 from firmq.dashboard.metrics import Metrics
 from firmq.dashboard.overview import Overview
-from firmq.dashboard.partition_choice import SHOWN
 from firmq.dashboard.queries import Queries
 from firmq.dashboard.stores import open_stores
 from firmq.shared.config.settings import Settings
@@ -67,7 +66,7 @@ def create_app(
 ) -> Flask:
     """Returns the dashboard, wired to one Redis client.
 
-    With several partitions `first` is the context of the first one, which has the sessions of all.
+    With several stores `first` is the context of the first one, which has the sessions of all.
     """
     accounts = first.stores.redis if first else redis
     app = Flask("firmq.dashboard", root_path=str(files("firmq.dashboard")))
@@ -98,7 +97,8 @@ def create_app(
         app.register_blueprint(import_string(page).blueprint)
     app.extensions["features"] = {}
     for feature in features():
-        app.register_blueprint(feature.blueprint)
+        if feature.blueprint:
+            app.register_blueprint(feature.blueprint)
         with app.app_context():
             app.extensions["features"][feature.name] = feature.open(context)
     _teach_templates(app, context)
@@ -143,8 +143,7 @@ def _teach_templates(app: Flask, context: PageContext) -> None:
             "previews": context.queries.previews,
             "refresh": context.settings.dashboard_refresh,
             "sign_in_required": context.users.required,
-            "partition": request.environ.get(SHOWN),
-            "partition_numbers": app.extensions["partitions"].numbers if "partitions" in app.extensions else [],
+            "store": request.environ.get(SHOWN, ""),
         }
 
 
@@ -172,9 +171,7 @@ AGAIN = 5
 def _register_errors(app: Flask) -> None:
     @app.errorhandler(StoreUnavailable)
     def unavailable(error: StoreUnavailable) -> tuple[str, int, dict[str, str]]:
-        shown = request.environ.get(SHOWN)
-        where = "Redis" if shown is None else f"Partition {shown}"
-        what = "The history" if isinstance(error, HistoryUnavailable) else where
+        what = "The history" if isinstance(error, HistoryUnavailable) else request.environ.get(SHOWN, "Redis")
         # An open page shows it when it is over.
         again = AGAIN if request.method == "GET" else 0
         headers = {"Retry-After": "2"} | ({"Refresh": str(again)} if again else {})

@@ -21,6 +21,9 @@ from firmq.shared.domain.redaction import Redaction
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response
 
+SHOWN = "firmq.shown"
+"""The key in the environment of a request with the name of the store that the page shows, where there are several."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContext:

@@ -11,6 +11,7 @@ from firmq.shared.registry import features_of
 if TYPE_CHECKING:
     from flask import Blueprint
 
+    from firmq.dashboard.auth.users import Users
     from firmq.dashboard.context import PageContext
     from firmq.shared.config.settings import Settings
 
@@ -20,9 +21,11 @@ class Feature:
     """The pages of a feature, and its additions to the pages of the core."""
 
     name: str
-    blueprint: Blueprint
+    blueprint: Blueprint | None = None
     """Its pages. Its templates are in `templates/NAME/`."""
-    open: Callable[[PageContext], Any]
+    serve: Callable[[Settings, Users], Any] | None = None
+    """Returns the WSGI app of a system with several stores."""
+    open: Callable[[PageContext], Any] = lambda context: None
     """Creates the object that its pages read with `opened(name)`, and templates with `features[name]`."""
     navigation: Sequence[tuple[str, str, str]] = ()
     """Entries of the menu: path of the section, path of the page, label."""

@@ -32,7 +32,7 @@ def serve(settings: Settings) -> None:
         remedy = "DASHBOARD_USERS (firmq user NAME ROLE creates a line)"
         require_authentication(settings, missing="users", remedy=remedy)
     listener = bind.listen(settings.bind_host, settings.dashboard_port, "dashboard", "DASHBOARD_PORT")
-    for each in settings.partitions.values():
+    for each in settings.stores.values():
         exit_if_unusable(each.store_url)
     log.info(
         "listening",
@@ -63,10 +63,11 @@ class Dashboard(Served):
         """Returns the app, built in the serving process."""
         from firmq.dashboard.app import create_app
         from firmq.dashboard.below_path import BelowPath
-        from firmq.dashboard.partitions import PartitionedDashboard
+        from firmq.dashboard.feature import features
 
         trusted = self.settings.dashboard_trusted_proxies
-        if len(self.settings.partitions) > 1:
-            return BelowPath(PartitionedDashboard(self.settings, self.users), trusted)
-        [settings] = self.settings.partitions.values()
+        if len(self.settings.stores) > 1:
+            serve = next(each.serve for each in features() if each.serve)
+            return BelowPath(serve(self.settings, self.users), trusted)
+        [settings] = self.settings.stores.values()
         return BelowPath(create_app(settings, connect_for(settings, "dashboard"), self.users), trusted)

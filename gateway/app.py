@@ -10,7 +10,6 @@ from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Any
 
 from flask import Flask, Response
 from redis import Redis
@@ -24,8 +23,6 @@ from firmq.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
 from firmq.gateway.http.openapi import document
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.metrics_federation import MetricsFederation
-from firmq.gateway.partitions.members import Member, Members
-from firmq.gateway.partitions.router import Router
 from firmq.gateway.readiness import Readiness
 from firmq.gateway.routes.audit import AuditRoutes
 from firmq.gateway.routes.batch_progress import BatchRoutes
@@ -52,7 +49,6 @@ from firmq.shared.domain.redaction import Redaction
 from firmq.shared.domain.task import TASK_ID
 from firmq.shared.observability.instrumentation import trace_redis, trace_requests
 from firmq.shared.observability.tracing import Tracing
-from firmq.shared.redis.client import connect_for
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.api_keys import Keyring
 from firmq.shared.stores.audit import Audit
@@ -100,7 +96,7 @@ def create_app(
 ) -> Flask:
     """Builds the gateway on one Redis client; at most `waiters` requests wait for results at a time.
 
-    With several partitions, their apps share the keyword arguments. `stopping` is set when the server stops: waits end.
+    With several stores, their apps share the keyword arguments. `stopping` is set when the server stops: waits end.
     """
     app = Flask("firmq.gateway", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -118,23 +114,6 @@ def create_app(
     _add_routes(app, settings, redis, metrics, tracing, waiters, authenticator)
     app.extensions["tracing"] = tracing
     return app
-
-
-def create_router(settings: Settings, *, metrics: Metrics | None = None, waiters: int = 8) -> Router:
-    """Builds the gateway of several partitions: an app for each, and the router in front of them."""
-    members = list[Member]()
-    config = {"STOPPING": threading.Event(), "MAX_CONTENT_LENGTH": settings.max_body_bytes}
-    shared: dict[str, Any] = {
-        "metrics": metrics or Metrics(),
-        "waiters": max(1, waiters // len(settings.partitions)),
-        "stopping": config["STOPPING"],
-    }
-    for number, own in settings.partitions.items():
-        # One authenticator for all: with one each, a client would have the rate of its key once per partition.
-        app = create_app(own, connect_for(own, "gateway"), **shared)
-        shared |= {name: app.extensions[name] for name in ("tracing", "authenticator")}
-        members.append(Member(number, app, own))
-    return Router(Members(members), config)
 
 
 def version() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firmq.shared.registry import features_of
 
@@ -55,6 +55,8 @@ class Feature:
     """Returns objects whose methods are declared with `endpoint`."""
     keys: Callable[[Settings], OtherKeys | None] = lambda settings: None
     """Returns its API keys, or None if these settings allow none."""
+    serve: Callable[[Settings, Metrics, int], Any] | None = None
+    """Returns the WSGI app of a system with several stores; the number is how many requests may wait for results."""
 
 
 def features() -> list[Feature]:

@@ -29,7 +29,7 @@ import shutil
 import socket
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from firmq.gateway.feature import other_keys
 from firmq.shared.config.settings import Settings, exit_with
@@ -39,11 +39,6 @@ from firmq.shared.http.gunicorn import Served, memory_folder, require_authentica
 from firmq.shared.redis.client import connect_for
 from firmq.shared.redis.startup_check import exit_if_unusable
 from firmq.shared.stores.api_keys import Keyring
-
-if TYPE_CHECKING:
-    from flask import Flask
-
-    from firmq.gateway.partitions.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +58,7 @@ def serve(settings: Settings) -> None:
     listeners = [bind.listen(settings.bind_host, settings.gateway_port, "gateway", "GATEWAY_PORT")]
     if port := settings.gateway_public_port:
         listeners.append(bind.listen(settings.bind_host, port, "gateway", "GATEWAY_PUBLIC_PORT"))
-    for each in settings.partitions.values():
+    for each in settings.stores.values():
         exit_if_unusable(each.store_url)
     folder = _metrics_folder()
     gateway, first = Gateway(settings, folder, *listeners), os.getpid()
@@ -108,15 +103,16 @@ class Gateway(Served):
             child_exit=_forget_process,
         )
 
-    def load(self) -> Flask | Router:
+    def load(self) -> Any:
         """Builds the app, in each process, so that processes share no connection."""
-        from firmq.gateway.app import create_app, create_router
+        from firmq.gateway.app import create_app
+        from firmq.gateway.feature import features
         from firmq.gateway.metrics import Metrics
 
         metrics = Metrics(shared_folder=self.metrics_folder, started_at=self.started_at)
-        if len(self.settings.partitions) > 1:
-            return create_router(self.settings, metrics=metrics, waiters=WAITERS)
-        [settings] = self.settings.partitions.values()
+        if len(self.settings.stores) > 1:
+            return next(each.serve for each in features() if each.serve)(self.settings, metrics, WAITERS)
+        [settings] = self.settings.stores.values()
         return create_app(settings, connect_for(settings, "gateway"), metrics=metrics, waiters=WAITERS)
 
     def clean_up(self) -> None:

@@ -56,7 +56,7 @@ class CorruptKey(StoreRefused):
 
 
 class NotPlaced(FirmqError):
-    """The partition is draining, and this task can be stored in another one."""
+    """The store is draining, and this task can be stored in another one."""
 
 
 class StoreMisfit(StoreUnavailable):

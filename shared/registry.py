@@ -27,6 +27,7 @@ FEATURES: tuple[str, ...] = (
     "rq",
     "timeline",
     "sso",
+    "partitions",
 )
 
 
@@ -46,6 +47,8 @@ class Feature:
     """A function of `Records` and settings that returns records extended by the tasks that the feature stores."""
     payloads: str = ""
     """A function of settings that returns where large values are kept (`shared/stores/payloads.py`)."""
+    submissions: str = ""
+    """Its `Submissions` (`shared/submission/submissions.py`), if it can spread a system over several stores."""
     checks: str = ""
     """A function of Redis, settings and the doctor's `Observation` that returns its findings."""
     conditions: str = ""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from firmq.shared.config.settings import Settings
+    from firmq.shared.config.stores import Place
     from firmq.shared.observability.tracing import Tracing
     from firmq.shared.redis.scripts import Scripts
     from firmq.shared.stores.tasks import Records
@@ -46,9 +47,10 @@ class Services:
     scripts: Scripts
     records: Records
     tracing: Tracing
-    partition: int = 0
-    others: Mapping[int, Scripts] = field(default_factory=dict)
-    """The other partitions of the system, by their number."""
+    place: Place | None = None
+    """Where the store is among several."""
+    others: Mapping[str, Scripts] = field(default_factory=dict)
+    """The other stores of the system, by their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

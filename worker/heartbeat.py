@@ -32,7 +32,7 @@ from firmq.shared.stores.workers import (
     Workers,
 )
 from firmq.worker.engine.claimed_task import ClaimedTask
-from firmq.worker.engine.link import PartitionLink
+from firmq.worker.engine.link import StoreLink
 from firmq.worker.engine.loop import Engine
 from firmq.worker.executors.ipc import SERIAL
 from firmq.worker.metrics import Holdings
@@ -49,10 +49,10 @@ MISSED_HEARTBEAT = 0.5
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Writes the worker's state to one partition every few seconds, and at the engine's request."""
+    """Writes the worker's state to one store every few seconds, and at the engine's request."""
 
     engine: Engine
-    link: PartitionLink
+    link: StoreLink
     due: threading.Event
     name: str
     workers: Workers

@@ -33,7 +33,7 @@ from firmq.worker import start_hooks
 from firmq.worker.engine.claimed_queues import ClaimedQueues
 from firmq.worker.engine.lane import SLOW, ConcurrentLane, Lanes, SerialLane
 from firmq.worker.engine.lane_claims import LaneClaims
-from firmq.worker.engine.link import HeartbeatsDue, PartitionLink
+from firmq.worker.engine.link import HeartbeatsDue, StoreLink
 from firmq.worker.engine.loop import Engine, forward_signals
 from firmq.worker.engine.notifications import Notifications
 from firmq.worker.engine.redis_session import RedisSession
@@ -70,7 +70,7 @@ def main() -> int:
     foreign_names.warn(settings)
     announce(settings)
     raise_file_limit()
-    for each in settings.partitions.values():
+    for each in settings.stores.values():
         exit_if_unusable(each.store_url)
     about = WorkerContext(name=name, queues=settings.queue_selection.entries)
     _start_hooks(about, settings)
@@ -78,7 +78,7 @@ def main() -> int:
     tracing = Tracing("worker", settings, name)
     heartbeat_due = HeartbeatsDue()
     engine = _build(settings, name, metrics, SpanForwarder(tracing), heartbeat_due)
-    heartbeats = [_heartbeat(settings.partitions[link.number], engine, link, name) for link in engine.links]
+    heartbeats = [_heartbeat(settings.stores[link.number], engine, link, name) for link in engine.links]
     heartbeat_due.events += [each.due for each in heartbeats]
     metrics_server = _metrics_server(settings, engine, heartbeats, metrics)
     forward_signals(engine, settings.drain_grace)
@@ -103,7 +103,7 @@ def main() -> int:
     return 0
 
 
-def _heartbeat(settings: Settings, engine: Engine, link: PartitionLink, name: str) -> Heartbeat:
+def _heartbeat(settings: Settings, engine: Engine, link: StoreLink, name: str) -> Heartbeat:
     url = settings.store_url
     return Heartbeat(
         engine=engine,
@@ -157,7 +157,7 @@ def _build(
     settings: Settings, name: str, metrics: WorkerMetrics, spans: SpanForwarder, heartbeat_due: HeartbeatsDue
 ) -> Engine:
     selector = selectors.DefaultSelector()
-    links = [_link(settings.partitions[number], number, name, selector) for number in _from_home(settings)]
+    links = [_link(settings.stores[number], number, name, selector) for number in _from_home(settings)]
     margin = links[0].session.margin
     pool = ExecutorPool(name, settings, selector, heartbeat_due, Watchdog(settings.lease_time, margin))
     serial = SerialLane(pool, settings.claimed_queue_executors, settings.max_crashes)
@@ -171,9 +171,9 @@ def _build(
 
 
 def _from_home(settings: Settings) -> list[int]:
-    """Returns the partitions, the home of this worker first: workers that start take turns."""
-    numbers, turn = list(settings.partitions), os.getpid()
-    for own in settings.partitions.values() if len(numbers) > 1 else ():
+    """Returns the numbers of the stores, the home of this worker first: workers that start take turns."""
+    numbers, turn = list(settings.stores), os.getpid()
+    for own in settings.stores.values() if len(numbers) > 1 else ():
         with suppress(RedisError, OSError), connect(own.store_url, timeout=1.0, retries=0, name="home") as redis:
             turn = int(redis.incr(keys_of(redis).WORKERS_STARTED))
             break
@@ -181,7 +181,7 @@ def _from_home(settings: Settings) -> list[int]:
     return [*numbers[at:], *numbers[:at]]
 
 
-def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSelector) -> PartitionLink:
+def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSelector) -> StoreLink:
     # An answer must come well within a lease, or the lease ends during the wait.
     answer_within = min(max(2.0, settings.redis_timeout), settings.lease_time / 5)
     redis = connect(settings.store_url, timeout=answer_within, name=f"worker-{name}")
@@ -191,7 +191,7 @@ def _link(settings: Settings, number: int, name: str, selector: selectors.BaseSe
     queues = ClaimedQueues(settings.queue_selection)
     scores = settings.worker_min_score, settings.worker_max_score
     claims = {lane.suffix: LaneClaims(name, queues, lane.suffix, scores) for lane in (SerialLane, ConcurrentLane)}
-    return PartitionLink(session, claims, Notifications(waiting, name, queues, selector), number)
+    return StoreLink(session, claims, Notifications(waiting, name, queues, selector), number)
 
 
 def _metrics_server(

@@ -32,8 +32,8 @@ from firmq.shared.stores.api_keys import Scope
 from firmq.shared.stores.idempotency import Begun, Idempotency, Request, new_seed
 from firmq.shared.stores.queues import CHUNK
 from firmq.shared.submission import refusals
-from firmq.shared.submission.placement import parents_in
 from firmq.shared.submission.refusals import Refusal
+from firmq.shared.submission.submissions import parents_in
 
 _REDIS_AWAY = {refusals.STORE.type, refusals.STORE_REFUSED.type}
 _FOR_NOW = {refusals.QUEUE_FULL.type, refusals.TOO_MANY_QUEUES.type, refusals.NOT_UNIQUE.type}
@@ -183,7 +183,7 @@ class BatchSubmission:
     def _once(self, carry_out: Submission, *, stays: bool) -> tuple[dict[str, Any], Mapping[str, str]]:
         """Carries a request out, or finds the first response to its Idempotency-Key. Returns response and headers.
 
-        With `stays` something ties its tasks to this partition.
+        With `stays` something ties its tasks to this store.
         """
         if g.request_key is None:
             return carry_out(new_seed(self.idempotency.scripts.mark), None), {}

@@ -291,7 +291,7 @@ def task_list(read: Callable[[], Page]) -> Reply:
 
 
 def note_positions(positions: Iterable[str]) -> None:
-    """Passes the cursor after each item of a page to the partition router, if any."""
+    """Passes the cursor after each item of a page to the app before this one, if any."""
     if (noted := request.environ.get(POSITIONS)) is not None:
         noted += positions
 

@@ -10,7 +10,7 @@ from firmq.gateway.auth.authenticator import submitter
 from firmq.gateway.metrics import Metrics
 from firmq.gateway.ordering import circles, in_order
 from firmq.gateway.schemas.batches import BatchItemBody, BatchTermsBody
-from firmq.shared.domain.partition import mark_of_partition, partition_of_id
+from firmq.shared.domain.store_number import id_suffix, store_of_id
 from firmq.shared.domain.task import BatchPlace, NewTask, TaskState
 from firmq.shared.failpoints import failpoint
 from firmq.shared.observability.tracing import Tracing
@@ -49,7 +49,7 @@ class Identity:
         return self._derived(f"item {name}" if isinstance(name, str) else index)
 
     def _derived(self, what: int | str) -> str:
-        mark = mark_of_partition(partition_of_id(self.batch_id) or 0)
+        mark = id_suffix(store_of_id(self.batch_id) or 0)
         return task_id(f"{self.batch_id[:10]}-{self.batch_id}{'-' if mark else ''}{mark}", what)
 
 

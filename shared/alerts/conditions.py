@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from firmq.shared.alerts.observation import RECENT, Observation
 from firmq.shared.config.groups.alerts import AlertSettings
+from firmq.shared.config.stores import Place
 from firmq.shared.domain.duration import duration
 from firmq.shared.registry import added
 from firmq.shared.stores.deploys import Ends, VersionEnds
@@ -114,11 +115,11 @@ def alerts(now: Observation) -> list[Alert]:
     return sorted(found, key=lambda alert: alert.level is not Level.DANGER)
 
 
-def by_cause(found: Iterable[tuple[int | None, Alert]]) -> list[list[tuple[int | None, Alert]]]:
-    """Returns alerts with their partitions, grouped by their names there, in their order."""
-    groups: dict[tuple[int | None, str], list[tuple[int | None, Alert]]] = {}
-    for number, alert in found:
-        groups.setdefault((number, alert.name), []).append((number, alert))
+def by_cause(found: Iterable[tuple[Place | None, Alert]]) -> list[list[tuple[Place | None, Alert]]]:
+    """Returns alerts with their stores, if there are several, grouped by their names there, in their order."""
+    groups: dict[tuple[int | None, str], list[tuple[Place | None, Alert]]] = {}
+    for place, alert in found:
+        groups.setdefault((place.number if place else None, alert.name), []).append((place, alert))
     return list(groups.values())
 
 

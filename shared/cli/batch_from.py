@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from firmq.shared.cli.bulk import add_filters, add_partition, filters_of
+from firmq.shared.cli.bulk import add_filters, add_place, filters_of
 from firmq.shared.cli.output import Output
 from firmq.shared.client import Client
 
@@ -17,7 +17,7 @@ def add_command(commands: Any) -> None:
     example = '{"type": "publish", "data": {"url": {"$from": "result.url"}}}'
     one.add_argument("task", type=_task, metavar="TASK", help=f"JSON, for example: {example}")
     add_filters(one)
-    add_partition(one)
+    add_place(one)
     one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
     one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status and --limit apply then")
     one.add_argument("--name", help="name of the new batch")

@@ -49,7 +49,7 @@ def add_commands(group: Any) -> None:
         one.set_defaults(deleted=None, canary=None)
         add_filters(one)
         one.add_argument("--limit", type=int, metavar="N", help="maximum number of tasks")
-        add_partition(one)
+        add_place(one)
         if name == "move":
             one.add_argument("--to", required=True, metavar="QUEUE", help="the queue to move to")
         if name == "retry":
@@ -94,8 +94,8 @@ def patch_of(wanted: argparse.Namespace) -> dict[str, Any] | None:
     return patch or None
 
 
-def add_partition(one: argparse.ArgumentParser) -> None:
-    """Adds the option for the partition of an action."""
+def add_place(one: argparse.ArgumentParser) -> None:
+    """Adds the option that names the partition of the tasks."""
     one.add_argument("--partition", type=int, metavar="N", help="with several partitions: the one that has the tasks")
 
 

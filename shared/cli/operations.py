@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from firmq.shared.cli.arguments import moment
-from firmq.shared.cli.bulk import add_change, add_partition, patch_of, show_preview
+from firmq.shared.cli.bulk import add_change, add_place, filters_of, patch_of, show_preview
 from firmq.shared.cli.data import read_data
 from firmq.shared.cli.output import Output
 from firmq.shared.client import BulkAction, Client, NotInTime, Schedule, Task, TaskState
@@ -105,7 +105,7 @@ def _add_dead_letters(group: Any) -> None:
         one = group.add_parser(name, help=text)
         one.add_argument("ids", nargs="*", metavar="ID")
         one.add_argument("--all", action="store_true", help="all current dead letters, or all of --type")
-        add_partition(one)
+        add_place(one)
         one.add_argument("--type", dest="task_type")
         if name == "retry":
             one.add_argument("--score", type=float, metavar="N", help="new order in the queue, the lower the sooner")
@@ -337,7 +337,7 @@ def _meant(wanted: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("--type needs --all")
     if wanted.ids:
         return {"task_ids": wanted.ids}
-    return {"status": TaskState.FAILED, "type": wanted.task_type, "partition": wanted.partition}
+    return {"status": TaskState.FAILED, "type": wanted.task_type, **filters_of(wanted)}
 
 
 def move_foreign(client: Client, wanted: argparse.Namespace, out: Output) -> int:

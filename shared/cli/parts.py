@@ -42,23 +42,6 @@ def _add_user(one: argparse.ArgumentParser) -> None:
     one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
 
 
-def _add_partitions(one: argparse.ArgumentParser) -> None:
-    add_format(one)
-    actions = one.add_subparsers(title="commands", metavar="COMMAND", dest="action")
-    drains = actions.add_parser(
-        "drain", help="send new tasks to the other partitions, before you remove one or add a new one"
-    )
-    drains.add_argument("--wait", action="store_true", help="wait until all its tasks have ended")
-    activates = actions.add_parser("activate", help="let a draining partition take new tasks")
-    for each in (drains, activates):
-        each.add_argument(
-            "number",
-            type=int,
-            metavar="N",
-            help="number of the partition: its place in REDIS_PARTITIONS, from 0, or its number in a cluster",
-        )
-
-
 def _as_json(wanted: argparse.Namespace) -> bool:
     return getattr(wanted, "json", False) not in (False, "text")
 
@@ -79,19 +62,6 @@ COMMANDS = {
         function="print_user",
         add_arguments=_add_user,
         arguments=lambda wanted: [[wanted.name, wanted.role]],
-        prints=True,
-    ),
-    "partitions": Command(
-        "firmq.shared.cli.partitions",
-        "worker",
-        "list the partitions; drain one, so that new tasks go to the others, or activate it again",
-        add_arguments=_add_partitions,
-        arguments=lambda wanted: [
-            wanted.action or "list",
-            getattr(wanted, "number", None),
-            getattr(wanted, "wait", False),
-            _as_json(wanted),
-        ],
         prints=True,
     ),
     "doctor": Command(

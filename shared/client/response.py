@@ -32,8 +32,8 @@ def random_key() -> str:
 class OwnKey:
     """The Idempotency-Key of a request for which the caller gave none.
 
-    It is regenerated while each response states that nothing was changed: with several partitions, the next one may
-    belong to a partition that answers. After any other failure the task may be stored under it, and it stays.
+    It is regenerated while each response states that nothing was changed: the next one may lead
+    to another Redis, which answers. After any other failure the task may be stored under it, and it stays.
     """
 
     def __init__(self, make: Callable[[], str] | None) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from firmq.shared.config import other_names
-from firmq.shared.config.settings import Settings, is_service_link, yaml_path
+from firmq.shared.config.settings import OF_FEATURES, Settings, is_service_link, yaml_path
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ def hints(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _without_effect(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns service links, and the settings of Redis that others make useless, each with the reason."""
-    named = next((name for name in ("REDIS_PARTITIONS", "REDIS_URL") if environment.get(name)), "")
+    several = [name.upper() for each in OF_FEATURES for name in each.ADDRESSES]
+    named = next((name for name in (*several, "REDIS_URL") if environment.get(name)), "")
     url = environment.get(named, "")
     reasons = dict.fromkeys(("REDIS_HOST", "REDIS_PORT"), f"{named} has the host and the port") if named else {}
     for scheme, names in _NEED.items():

@@ -35,6 +35,8 @@ WITHOUT_MEANING = {
     "REDISSON_ENABLED": "Redis is always used; WORKFLOW_LOCK_ENABLED turns locks on",
 }
 """Names that are accepted and change nothing, with the reason."""
+OF_FEATURES = {"REDIS_PARTITIONS": "partitions"}
+"""Variables without which a process would work with other data than meant, and the features that read them."""
 REDISSON = "redisson."
 """Begins the places of Redisson's own options, such as threads and codec; no setting is like most of them."""
 _MILLISECONDS = {f"{_SERVER}.timeout", f"{_SERVER}.retryInterval"}

@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 
-from firmq.shared.domain.partition import MOST_PARTITIONS
 from firmq.shared.domain.url import QUOTE, split_url
 
 SENTINEL_PORT = 26379
 PREFIX_LONGEST = 64
 _PREFIX = re.compile(r"[A-Za-z0-9_.{}-]+(:[A-Za-z0-9_.{}-]+)*")
 _OPTION = re.compile(
-    "(db|username|password|key_prefix|partitions?|protocol|max_connections|timeout|"
+    "(db|username|password|key_prefix|partitions|store|protocol|max_connections|timeout|"
     "(ssl|socket|sentinel|retry|health|client|lib|legacy)_[a-z_]+)="
 )
 _TAKEN = {"rq", "firmq"}
@@ -38,7 +37,7 @@ class Address:
 
     url: str
     nodes: tuple[tuple[str, int], ...] = ()
-    """Nodes of a cluster; the master of the partition is the one that has the slot of its `key_prefix`."""
+    """Nodes of a cluster; the server is the master that has the slot of `key_prefix`."""
     key_prefix: str = ""
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
@@ -53,9 +52,8 @@ class Address:
 def read_address(url: str) -> Address:
     """Parses `redis://`, `rediss://`, `unix://` and `redis[s]+sentinel://[user:pass@]h1:p1,h2:p2/service[/db]`.
 
-    A partition of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={fq0}`. The option `key_prefix`
-    of an address is the prefix of all keys. Raises ValueError with the expected form, without showing a possible
-    password.
+    One slot of a cluster is `redis[s]+cluster://[user:pass@]h1:p1,h2:p2?key_prefix={fq0}`. The option `key_prefix` of
+    an address is the prefix of all keys. Raises ValueError with the expected form, without showing a possible password.
     """
     parts = _split(url)
     if parts.scheme not in KINDS:
@@ -99,10 +97,7 @@ def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
     if not hosts or parts.path.strip("/"):
         raise ValueError(f"must look like {parts.scheme}://[user:password@]host:6379,host:6379?partitions=24")
     options = dict(parse_qsl(parts.query))
-    many = options.pop("partitions", "1" if "partition" in options else "")
-    if not many.isdecimal() or not 1 <= int(many) <= MOST_PARTITIONS:
-        text = f"needs ?partitions= with a number from 1 to {MOST_PARTITIONS}, such as 24: it can grow, not shrink"
-        raise ValueError(text)
+    options.pop("partitions", None)
     query = f"?{urlencode(options)}" if options else ""
     return Address(
         url=f"{KINDS[parts.scheme]}://{secret}cluster/0{query}",
@@ -111,21 +106,10 @@ def _cluster(parts: SplitResult, secret: str, hosts: str) -> Address:
     )
 
 
-def partitions_of_cluster(url: str, key_prefix: str) -> list[str]:
-    """Returns the addresses of the partitions of a cluster; none for another address, such as one of these.
-
-    The keys of each begin with `{fqN}`, so that they are in one slot and scripts can use all of them.
-    """
-    parts = _split(url)
-    if not parts.scheme.endswith("+cluster"):
-        return []
-    options = dict(parse_qsl(parts.query))
-    if "partition" in options:
-        return []  # it is one of them
-    many, outer = int(options.pop("partitions", "1")), options.pop("key_prefix", key_prefix)
-    own = (f"{outer}:{{fq{number}}}" if outer else f"{{fq{number}}}" for number in range(many))
-    bare = f"{parts.scheme}://{parts.netloc}"
-    return [f"{bare}?{urlencode({**options, 'key_prefix': prefix})}" for prefix in own]
+def demand_one_address(url: str) -> None:
+    """Raises ValueError for an address of several stores."""
+    if "+cluster:" in url and "store" not in dict(parse_qsl(_split(url).query)):
+        raise ValueError("REDIS_URL names a cluster: the feature `partitions`, which uses clusters, is not installed")
 
 
 def check_key_prefix(prefix: str) -> None:
@@ -159,6 +143,12 @@ def completed(url: str, *, username: str = "", password: str = "", database: int
 def key_prefix_of(url: str) -> str:
     """Returns the prefix of all keys at an address, or ""."""
     return _key_prefix(_split(url))
+
+
+def split_options(url: str) -> tuple[str, dict[str, str]]:
+    """Returns an address without its options, and these."""
+    parts = _split(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}", dict(parse_qsl(parts.query))
 
 
 def without_password(url: str) -> str:

@@ -32,7 +32,8 @@ from firmq.shared.config.groups.redis import RedisSettings
 from firmq.shared.config.groups.retries import RetrySettings
 from firmq.shared.config.groups.schedules import ScheduleSettings
 from firmq.shared.config.groups.workers import WorkerSettings
-from firmq.shared.config.redis_address import completed, partitions_of_cluster, without_password
+from firmq.shared.config.redis_address import completed, demand_one_address
+from firmq.shared.config.stores import Stores
 from firmq.shared.config.yaml_file import read_tree
 from firmq.shared.domain import strict_json
 from firmq.shared.domain.queue_selection import QueueSelection
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         """All of them."""
 else:
     FeatureSettings = new_class("FeatureSettings", (*OF_FEATURES, Group))
+_ADDRESSES = frozenset(name for each in OF_FEATURES for name in each.ADDRESSES)
 
 
 class Settings(
@@ -84,22 +86,13 @@ class Settings(
             )
         if (self.worker_min_score or 0) > (HIGHEST_SCORE if self.worker_max_score is None else self.worker_max_score):
             raise ValueError("WORKER_MIN_SCORE is higher than WORKER_MAX_SCORE: no task has such a score, swap them")
-        self._check_partitions()
         self._check_alerts()
         for each in OF_FEATURES:
             each.check(self)
+        _ = self.stores  # reports addresses that nothing can use
         self.declared_schedules()
         self.declared_limits()
         return self
-
-    def _check_partitions(self) -> None:
-        if self.redis_url and self.redis_partitions:
-            raise ValueError("REDIS_URL and REDIS_PARTITIONS are both set: name all servers in REDIS_PARTITIONS")
-        stores = [without_password(each.store_url) for each in self.partitions.values()]
-        if double := next((each for at, each in enumerate(stores) if each in stores[:at]), None):
-            raise ValueError(
-                f"REDIS_PARTITIONS: {double} is named twice: a partition needs a server or key_prefix of its own"
-            )
 
     def _check_alerts(self) -> None:
         if bool(self.alert_email_to) != bool(self.smtp_url):
@@ -138,32 +131,26 @@ class Settings(
         return {name: own for each in OF_FEATURES for name, own in each.queues_beside(self).items()}
 
     @cached_property
-    def partitions(self) -> Mapping[int, Settings]:
-        """Returns the settings for each partition by its number; without REDIS_PARTITIONS, these are the only one's."""
-        addresses = self.redis_partitions or partitions_of_cluster(self.redis_url, self.key_prefix)
-        if not addresses:
-            return {0: self}
-        bound = self.max_queue_length and max(1, self.max_queue_length // sum(map(bool, addresses)))
-        own = {**dict(self), "redis_partitions": (), "max_queue_length": bound}
-        return {
-            number: Settings.model_construct(**{**own, "redis_url": completed(url, partition=str(number))})
-            for number, url in enumerate(addresses)
-            if url
-        }
+    def stores(self) -> Stores:
+        """Returns the stores of the system by their numbers. Raises ValueError for addresses that nothing can use."""
+        if several := next(filter(None, (each.spread(self) for each in OF_FEATURES)), None):
+            return several
+        demand_one_address(self.redis_url)
+        return Stores({0: self})
 
     @property
-    def is_partitioned(self) -> bool:
-        """Returns whether there are partitions, even only one."""
-        return next(iter(self.partitions.values())) is not self
+    def has_one_address(self) -> bool:
+        """Returns whether these settings have the address of the only store."""
+        return next(iter(self.stores.values())) is self
 
     @property
     def store_url(self) -> str:
         """Returns the address of Redis, from REDIS_URL or host and port, with all options of the client.
 
-        Raises ValueError where there are partitions: each of `partitions` has an address.
+        Raises ValueError where each of `stores` has an address of its own.
         """
-        if self.is_partitioned:
-            raise ValueError("these are the settings of several partitions, which have no common address")
+        if not self.has_one_address:
+            raise ValueError("these are the settings of several stores, which have no common address")
         url = self.redis_url or f"redis://{in_url(self.redis_host)}:{self.redis_port}/{self.redis_database}"
         options = {"key_prefix": self.key_prefix}
         if "+sentinel:" in url:
@@ -236,6 +223,11 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         for source, text in given.items():
             values[name] = text if isinstance(Settings.model_fields[name].default, str) else _structured(text)
             sources[name] = source
+    mistakes += [
+        f"{name} is set, and the feature `{feature}`, which reads it, is not installed"
+        for name, feature in other_names.OF_FEATURES.items()
+        if env.get(name) and name.lower() not in Settings.model_fields
+    ]
     settings = None
     try:
         settings = Settings.model_validate(values)
@@ -325,7 +317,9 @@ def _explain(item: Any, sources: Mapping[str, str], places: Mapping[str, str]) -
     if (path := ".".join((yaml_path(location[0]), *location[1:]))) in places and not name.isupper():
         name, inner = places[path], ""
     given = repr(item["input"])
-    hidden = re.search("password|url|partitions|secret|api_keys|users|database|schedules", location[0])
+    hidden = (
+        re.search("password|url|secret|api_keys|users|database|schedules", location[0]) or location[0] in _ADDRESSES
+    )
     shown = "" if hidden or "://" in given or "@" in given else f", got {given}"
     return f"{name}{inner}: {text}{shown}"
 

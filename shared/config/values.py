@@ -14,7 +14,6 @@ from firmq.shared.config.redis_address import check_key_prefix, read_address
 from firmq.shared.domain import strict_json
 from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.lock import OnError
-from firmq.shared.domain.partition import MOST_PARTITIONS
 from firmq.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
 from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.domain.retry import MOST_PAUSES
@@ -41,29 +40,6 @@ def _seconds(value: object) -> object:
 def _names(value: object) -> object:
     """Accepts "a, b" or a list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _addresses(value: object) -> object:
-    """Accepts addresses in a list, or with commas between them; commas within an address have no scheme after them.
-
-    An empty item is a removed partition.
-    """
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in re.split(r",(?=\s*(?:[a-z+]+://|,|$))", value)]
-
-
-def _partitions(addresses: tuple[str, ...]) -> None:
-    if len(addresses) > MOST_PARTITIONS:
-        raise ValueError(f"must be at most {MOST_PARTITIONS} addresses")
-    if addresses and not any(addresses):
-        raise ValueError("must name at least one server")
-    for at, url in enumerate(addresses):
-        try:
-            if url:
-                read_address(url)
-        except ValueError as error:
-            raise ValueError(f"address {at + 1} {error}") from None
 
 
 def _pairs(example: str) -> BeforeValidator:
@@ -200,7 +176,6 @@ Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
 RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
-Partitions = Annotated[tuple[str, ...], BeforeValidator(_addresses), _valid(_partitions)]
 DatabaseUrl = Annotated[str, _valid(_database)]
 KeyPrefix = Annotated[str, _valid(check_key_prefix)]
 ReadableFile = Annotated[str, _valid(_readable)]

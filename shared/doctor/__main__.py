@@ -26,11 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = parser.parse_args(arguments)
     settings = load_or_exit()
     findings: list[Finding] = []
-    for number, each in settings.partitions.items():
+    for number, each in settings.stores.items():
         with connect(each.store_url, timeout=2.0, check_format=False, name="doctor") as redis:
             found = examine(each, redis)
-        several = len(settings.partitions) > 1
-        findings += [replace(one, check=f"partition {number}: {one.check}") for one in found] if several else found
+        label = settings.stores.label(number)
+        findings += [replace(one, check=f"{label}: {one.check}") for one in found] if label else found
     try:
         print(as_json(findings) if wanted.json else as_text(findings), flush=True)
     except BrokenPipeError:

@@ -46,7 +46,6 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     now = Observer(scripts, settings).observe()
     return [
         data,
-        *_draining(redis),
         *(judged(now, "quarantine") or [fine("quarantine", "no key held a value of the wrong type in the last week")]),
         _foreign(now.queues),
         *_workers(now, scripts.keys),
@@ -72,16 +71,6 @@ def _format(redis: Redis) -> Finding:
     if refusal:
         return wrong("data format", refusal, "see docs/operate/upgrade.md")
     return fine("data format", text(found))
-
-
-def _draining(redis: Redis) -> list[Finding]:
-    """Returns the finding of a draining partition, as a reminder to activate or remove it."""
-    keys = keys_of(redis)
-    if not redis.exists(keys.DRAINING):
-        return []
-    seen = f"this partition is draining; it stores {redis.zcard(keys.TASKS)} tasks, ended ones included"
-    advice = "activate it (firmq partitions activate N), or remove it as docs/deploy/scaling.md describes"
-    return [doubtful("draining", seen, advice)]
 
 
 def _foreign(queues: Sequence[QueueInfo]) -> Finding:

@@ -78,7 +78,7 @@ _PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
 def new_task_id(mark: str = "") -> str:
     """Returns a ULID: 26 characters, sortable by the millisecond of its creation, 80 random bits; then the mark.
 
-    The mark names the partition where the task is made (`partition.mark_of_partition`).
+    The mark names the store where the task is made (`id_suffix` of `store_number.py`).
     The layout follows the ULID specification (48 bits of time, then 80 bits of randomness, base 32 by
     Crockford), so ids of one minute are adjacent in every listing and never need escaping in a path.
     """

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from firmq.shared.domain.partition import mark_of_partition
+from firmq.shared.domain.store_number import id_suffix
 from firmq.shared.redis.keys import Keys, with_prefix
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def keys_of(redis: Redis) -> Keys:
 
 
 def mark_of(redis: Redis) -> str:
-    """Returns the suffix of task ids made in the partition of this client."""
-    return mark_of_partition(int(redis.connection_pool.connection_kwargs.get("partition") or 0))
+    """Returns the suffix of task ids made in the store of this client."""
+    return id_suffix(int(redis.connection_pool.connection_kwargs.get("store") or 0))
 
 
 def text(value: object) -> str:

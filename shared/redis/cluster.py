@@ -1,8 +1,8 @@
-"""Finds the node of a Redis or Valkey Cluster that has the keys of a partition.
+"""Finds the node of a Redis or Valkey Cluster that has the keys of a store.
 
-All keys of a partition have one hash tag, so they are in one slot, and its scripts run on the master of that slot as on
-a server of their own. The connections of a partition go to that node and to no other: redis-py's client for clusters
-would route each command by its keys, and scripts here name none.
+All keys of a store have one hash tag, so they are in one slot, and its scripts run on the master of that slot as on
+a server of their own. The connections of a store go to that node and to no other: redis-py's client for clusters would
+route each command by its keys, and scripts here name none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from firmq.shared.redis.refusing import Refusing
 PATIENCE = 0.4
 """Seconds that a node may take to answer."""
 INTERVAL, LOOKS_AGAIN = 1.0, 0.5
-"""Seconds between two looks at the slots, and for which an answer is shared by all partitions of a process."""
+"""Seconds between two looks at the slots, and for which an answer is shared by all stores of a process."""
 
 
 class ClusterNodes:
@@ -101,7 +101,7 @@ def _masters(said: str, asked: str) -> Iterator[tuple[int, list[range], tuple[st
 
 
 class ClusterSlot:
-    """Which node of a cluster has the keys of one partition; takes the place of `Sentinels` for its connections."""
+    """Which node of a cluster has the keys of one store; takes the place of `Sentinels` for its connections."""
 
     def __init__(self, nodes: ClusterNodes, key_prefix: str) -> None:
         self.nodes = nodes

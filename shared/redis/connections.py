@@ -95,9 +95,9 @@ def anything_sent() -> bool:
 class _Guarded(_Base):
     """Base of all our connections."""
 
-    def __init__(self, *, check_format: bool = True, key_prefix: str = "", partition: str = "", **options: Any) -> None:
-        self._partition = partition
-        self._partition_key = with_prefix(key_prefix).PARTITION
+    def __init__(self, *, check_format: bool = True, key_prefix: str = "", store: str = "", **options: Any) -> None:
+        self._store = store
+        self._store_key = with_prefix(key_prefix).STORE_NUMBER
         self._check_format = check_format
         self._format_key = with_prefix(key_prefix).FORMAT
         self._greeting = False
@@ -122,8 +122,8 @@ class _Guarded(_Base):
         """Checks that the server can be used. Raises ConnectionError otherwise."""
         if self._check_format:
             _agree_on_format(self, self._format_key)
-        if self._check_format and self._partition:
-            _agree_on_partition(self, self._partition_key, self._partition)
+        if self._check_format and self._store:
+            _agree_on_number(self, self._store_key, self._store)
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -184,8 +184,8 @@ def _refuse_keys_of_another_name(connection: _Guarded, key: str) -> None:
         raise ForeignFormat(schema_version.of_another_name(key))
 
 
-def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
-    """Refuses a server whose store belongs to another place in REDIS_PARTITIONS, as the ids in it name that place."""
+def _agree_on_number(connection: _Guarded, key: str, number: str) -> None:
+    """Refuses a server whose store has another number than in these settings, as the ids in it end with that number."""
     try:
         found = connection.ask("GET", key)
         if found is None:
@@ -196,9 +196,8 @@ def _agree_on_partition(connection: _Guarded, key: str, number: str) -> None:
     stored = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
     if stored != number:
         raise ForeignFormat(
-            f"this server is partition {stored[:20]} of its system, and REDIS_PARTITIONS names it as partition "
-            f"{number}: "
-            "give each address its former place; a removed one leaves an empty item"
+            f"this server has the number {stored[:20]} in its system, and the list of addresses gives it the number "
+            f"{number}: give each address its former place; a removed one leaves an empty item"
         )
 
 
@@ -417,7 +416,7 @@ def make_pool(
 
 @cache
 def _slot_of(address: Address) -> ClusterSlot:
-    """Returns the finder of a partition's master, shared by all clients of a process."""
+    """Returns the finder of the master of a slot, shared by all clients of a process."""
     options = parse_url(address.url)
     wanted = {name: value for name, value in options.items() if name.startswith(("ssl_", "username", "password"))}
     return ClusterSlot(_nodes_of(address.nodes, address.by_tls, tuple(sorted(wanted.items()))), address.key_prefix)
@@ -425,7 +424,7 @@ def _slot_of(address: Address) -> ClusterSlot:
 
 @cache
 def _nodes_of(nodes: tuple[tuple[str, int], ...], by_tls: bool, options: tuple[tuple[str, Any], ...]) -> ClusterNodes:
-    """Returns the nodes of a cluster, shared by its partitions."""
+    """Returns the nodes of a cluster, shared by the clients of all its slots."""
     return ClusterNodes(nodes, {"connection_class": SSLConnection if by_tls else Connection, **dict(options)})
 
 

@@ -5,8 +5,8 @@ All keys and channels of a system begin with its prefix (`KEY_PREFIX`), which is
 Times in scores and fields are microseconds since 1970 by Redis' own clock unless stated otherwise. "Permanent" means:
 until the task is removed at the end of the retention of its final state. Queues are at most MAX_QUEUES. Scripts
 write `keys.NAME` and `keys.name(x)` too; the linker puts the text in their place, so a function takes one argument,
-which ends the key. One primary holds all keys of a system, or of one of its partitions: on a cluster the prefix of a
-partition has a hash tag, which puts them into one slot.
+which ends the key. One primary holds all keys of a store, of which most systems have one: on a cluster the prefix of
+a store has a hash tag, which puts them into one slot.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KeySpace:
         return {}
 
     def of_id(self, given: str) -> Sequence[str]:
-        """Returns keys of which one exists in the partition of this id."""
+        """Returns keys of which one exists in the store of this id."""
         return ()
 
 
@@ -177,13 +177,13 @@ class Keys(KeySpace):
     """string, owner: every new connection; permanent. The schema version (schema_version.py)."""
 
     DRAINING = Key("firmq:draining")
-    """string, owner: partition_set; permanent. Exists while this store takes only tasks that belong to it."""
+    """string, owner: draining_set; permanent. Exists while this store takes only tasks that belong to it."""
 
-    PARTITION = Key("firmq:partition")
-    """string, owner: every new connection of a system with several partitions; permanent. The number of this one."""
+    STORE_NUMBER = Key("firmq:partition")
+    """string, owner: every new connection of a system with several stores; permanent. The number of this one."""
 
     WORKERS_STARTED = Key("firmq:workers-started")
-    """string, owner: workers of a system with several partitions; permanent. How many have started: they take turns."""
+    """string, owner: workers of a system with several stores; permanent. How many have started: they take turns."""
 
     NOTHING = Key("firmq:nothing")
     """any type, owner: none, never written. Scripts declare it; a full Redis does not refuse its deletion, a write."""

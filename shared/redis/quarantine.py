@@ -36,7 +36,7 @@ def single(keys: Keys) -> Mapping[str, str]:
         *(keys.ended(state) for state in TaskState if state.ended),
     )
     strings = (
-        *(keys.DASHBOARD_SECRET, keys.SUBMISSION_CHECK, keys.PAYLOAD_STORE, keys.PARTITION, keys.WORKERS_STARTED),
+        *(keys.DASHBOARD_SECRET, keys.SUBMISSION_CHECK, keys.PAYLOAD_STORE, keys.STORE_NUMBER, keys.WORKERS_STARTED),
         *(keys.RQ_SUSPENDED, keys.DRAINING),
     )
     return {

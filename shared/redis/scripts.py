@@ -2,7 +2,7 @@
 
 The store that calls a script knows the layout of its arguments and of its reply. A script is called by its digest; a
 server that lost it (restart, SCRIPT FLUSH, failover) gets it again. Scripts derive the keys that they touch: one
-primary holds all keys of a partition (see `firmq.shared.redis.keys`). Each call declares one of them, because some
+primary holds all keys of a store (see `firmq.shared.redis.keys`). Each call declares one of them, because some
 managed servers and proxies refuse a script without keys, or cannot route it.
 
 Every script may be sent twice (redis-py resends after a lost answer): ids and lease tokens make the repetition

@@ -104,7 +104,7 @@ class Idempotency:
     def begin(self, request: Request, *, stays: bool = False) -> Begun | bytes:
         """Takes a request of several steps, to be carried out from here; or returns its first answer.
 
-        With `stays` its tasks belong to this partition. Raises KeyBelongsToAnother, RequestInProgress or NotPlaced.
+        With `stays` its tasks belong to this store. Raises KeyBelongsToAnother, RequestInProgress or NotPlaced.
         """
         return self._begin(request, secrets.token_hex(16), new_seed(self.scripts.mark), stays=stays)
 

@@ -2,7 +2,7 @@
 
 An object is written before the step that stores its reference, so a reference always leads to an object. An object
 whose task is not on record was left by a failed submission, or its task has been removed: housekeeping deletes it.
-Several partitions share one store.
+All Redis servers of a system share one payload store.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Queues:
     def submit(self, tasks: Sequence[NewTask], *, stays: bool = False) -> list[Submitted]:
         """Stores tasks, each at most once however often this is repeated; returns the outcomes in their order.
 
-        With `stays` a draining partition stores them too, for a schedule that it holds.
+        With `stays` a draining store takes them too, for a schedule that it holds.
         Raises StoreUnavailable when Redis does not answer: then a chunk may have been stored, and sending the same
         tasks (with the same ids) again is safe.
         """

@@ -25,7 +25,6 @@ from firmq.shared.submission.many import (
 from firmq.shared.submission.metrics import record
 from firmq.shared.submission.options import Options, Seconds, plain
 from firmq.shared.submission.pipeline import Pipeline
-from firmq.shared.submission.placement import Submissions
 from firmq.shared.submission.problems import Problem
 from firmq.shared.submission.queue import (
     BRIEF,
@@ -35,6 +34,7 @@ from firmq.shared.submission.queue import (
     settings_for,
 )
 from firmq.shared.submission.retries import Retries
+from firmq.shared.submission.submissions import Submissions, submissions_to
 
 T = TypeVar("T")
 FIRST_LOOK, LONGEST_PAUSE = 0.002, 0.25
@@ -63,7 +63,7 @@ class AsyncQueue:
         self._open()
 
     def _open(self) -> None:
-        self._submissions = Submissions(self.settings)
+        self._submissions = submissions_to(self.settings)
         self._pipelines = {
             each: Pipeline(each.scripts.call_many_accepted) for each in self._submissions.by_number.values()
         }
@@ -178,7 +178,7 @@ class AsyncQueue:
 
     @property
     def submissions(self) -> Submissions:
-        """Returns the stores and caches of this process, for each partition."""
+        """Returns the stores and caches of this process, for each store."""
         if self._submissions.is_of_parent():
             self._open()
         return self._submissions

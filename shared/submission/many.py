@@ -13,10 +13,10 @@ from firmq.shared.redis.errors import translation
 from firmq.shared.stores.queues import CHUNK
 from firmq.shared.submission.answers import Accepted
 from firmq.shared.submission.direct import Draft, Submission
-from firmq.shared.submission.placement import Submissions
 from firmq.shared.submission.problems import Problem
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.retries import problem_of
+from firmq.shared.submission.submissions import Submissions
 
 if TYPE_CHECKING:
     from firmq.shared.redis.scripts import ScriptCall, Steps
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 Outcome: TypeAlias = Accepted | Problem
 """The outcome of one task."""
 ChunkOutcome: TypeAlias = Outcome | NotPlaced
-"""The same, or that it is to be submitted to another partition."""
+"""The same, or that it is to be submitted to another store."""
 
 
 class NewSubmission:
-    """A pending submission; falls back to another partition unless something ties it to one."""
+    """A pending submission; goes to another store after a refusal unless something ties it to one."""
 
     def __init__(
         self, submissions: Submissions, task_type: str, data: Any, key: str | None, options: Mapping[str, Any]
@@ -44,7 +44,7 @@ class NewSubmission:
 
     @classmethod
     def again(cls, submissions: Submissions, draft: Draft) -> NewSubmission:
-        """Returns a task of `submit_chunk` whose partition did not store it."""
+        """Returns a task of `submit_chunk` whose store refused it."""
         options = {name: value for name, value in draft.value.items() if name not in ("type", "data")}
         return cls(submissions, draft.task_type, draft.value["data"], None, options)
 
@@ -53,7 +53,7 @@ class NewSubmission:
         self.drafted = self.submission.draft(*self.given)
 
     def elsewhere(self, refusal: NotPlaced) -> None:
-        """Goes to another partition after a refusal. Raises it when no partition may store the task."""
+        """Goes to another store after a refusal. Raises it when none may store the task."""
         if self.is_free:
             self._refused.append(self.submission)
             if len(self._refused) == len(self.submissions.by_number):
@@ -67,7 +67,7 @@ class NewSubmission:
         self.draft()
 
     def after(self, error: Exception) -> None:
-        """Handles an error: the next try of a task that was not sent goes to another partition."""
+        """Handles an error: the next try of a task that was not sent goes to another store."""
         away = isinstance(error, StoreUnavailable) or translation(error) is not None
         if self.is_free and away and not anything_sent():
             self.submissions.avoid(self.submission)
@@ -77,7 +77,7 @@ class NewSubmission:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tasks of one call that go to the same partition, with their places in the call."""
+    """Tasks of one call that go to the same store, with their places in the call."""
 
     submission: Submission
     places: list[int]
@@ -85,7 +85,7 @@ class Group:
 
 
 def groups_of(submissions: Submissions, tasks: Iterable[Mapping[str, Any]]) -> list[Group]:
-    """Returns tasks as drafts, by partition.
+    """Returns tasks as drafts, by store.
 
     Raises TypeError or ValueError for a value that is not a task, or that JSON lacks.
     """

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 from pydantic import ValidationError
 
 from firmq.shared.config import foreign_names
-from firmq.shared.config.settings import Settings, load
+from firmq.shared.config.settings import OF_FEATURES, Settings, load
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import NotPlaced, SettingsError
 from firmq.shared.redis.connections import note_what_is_sent
@@ -28,9 +28,9 @@ from firmq.shared.submission.many import (
 )
 from firmq.shared.submission.metrics import record
 from firmq.shared.submission.options import Options, Seconds, plain
-from firmq.shared.submission.placement import Submissions
 from firmq.shared.submission.problems import NotInTime, Problem, TaskFailed
 from firmq.shared.submission.retries import Retries
+from firmq.shared.submission.submissions import Submissions, submissions_to
 
 T = TypeVar("T")
 BRIEF, LASTING = 2.0, 30.0
@@ -40,7 +40,7 @@ STEP = 30.0
 
 
 class Queue:
-    """Submits tasks to the Redis server at `url` (else REDIS_URL or REDIS_PARTITIONS), as a gateway would. Thread-safe.
+    """Submits tasks to the Redis server at `url` (else the one of the settings), as a gateway would. Thread-safe.
 
     Settings are the gateway's, from the environment and CONFIG_FILE; keyword arguments override them by name, as
     in `Queue(url, default_priority="high")`. A submission is retried for `patience` seconds while Redis is unavailable
@@ -61,7 +61,7 @@ class Queue:
         self.patience = patience
         self.sleep = sleep
         self.clock = clock
-        self._submissions = Submissions(self.settings)
+        self._submissions = submissions_to(self.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +132,7 @@ class Queue:
         return [self._elsewhere(each, draft) for each, draft in zip(outcomes, group.drafts, strict=True)]
 
     def _elsewhere(self, outcome: ChunkOutcome, draft: Draft | Problem) -> Accepted | Problem:
-        """Returns the outcome of a task; one that its partition did not store is submitted to another."""
+        """Returns the outcome of a task; one that its store refused is submitted to another."""
         if not isinstance(outcome, NotPlaced):
             return outcome
         assert isinstance(draft, Draft)  # noqa: S101  # for mypy: it was sent
@@ -170,9 +170,9 @@ class Queue:
 
     @property
     def submissions(self) -> Submissions:
-        """Returns the stores and caches of this process, for each partition."""
+        """Returns the stores and caches of this process, for each store."""
         if self._submissions.is_of_parent():
-            self._submissions = Submissions(self.settings)
+            self._submissions = submissions_to(self.settings)
         return self._submissions
 
     def _retried(self, call: Callable[[], T], seconds: float) -> T:
@@ -188,7 +188,8 @@ class Queue:
 
 def settings_for(url: str | None, overrides: dict[str, Any]) -> Settings:
     """Returns the settings of this process with these in their place. Raises ValueError for an invalid one."""
-    given = {**({"redis_url": url, "redis_partitions": ()} if url else {}), **overrides}
+    others = dict.fromkeys((name for each in OF_FEATURES for name in each.ADDRESSES), ())
+    given = {**({**others, "redis_url": url} if url else {}), **overrides}
     try:
         settings = load()
         foreign_names.warn(settings)

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firmq.shared.domain import strict_json
-from firmq.shared.domain.partition import partition_of_id
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.queue_selection import DEFAULT
+from firmq.shared.domain.store_number import store_of_id
 from firmq.shared.domain.task import (
     BatchPlace,
     Conflict,
@@ -230,9 +230,9 @@ def no_parent(task: NewTask, missing: str) -> Refusal:
     """Returns the refusal of a task that depends on a missing task."""
     ids = [each.task_id for each in task.parents]
     text = f"task {missing} does not exist: it never did, or its retention has ended"
-    if partition_of_id(missing) != partition_of_id(task.id):
+    if store_of_id(missing) != store_of_id(task.id):
         text = (
-            f"task {missing} does not exist in the partition of this task: submit a task and those that it depends on "
+            f"task {missing} does not exist where this task goes: submit a task and those that it depends on "
             "with the same placement_key"
         )
     return refusals.invalid([refusals.field_error(("depends_on", ids.index(missing)), text)], refusals.NO_PARENT)

@@ -14,7 +14,7 @@ from tests.support.features import WITH_ROWS
 from tests.support.harness import ROOT
 
 SOME = (
-    *("unit/test_features.py", "unit/test_package.py", "unit/shared/redis", "unit/dashboard/test_partition_choice.py"),
+    *("unit/test_features.py", "unit/test_package.py", "unit/shared/redis", "unit/shared/config"),
     *("integration/stores/test_scripts.py", "integration/gateway/test_keys.py"),
     *("integration/housekeeping/test_routes.py", "integration/dashboard/test_pages.py"),
 )
@@ -54,6 +54,22 @@ def test_all_tests_are_collected(without: Path) -> None:
 
 def test_all_lists_are_complete(without: Path) -> None:
     run(without, "-m", "registration")
+
+
+def test_several_addresses_without_their_feature_are_refused_with_its_name(without: Path) -> None:
+    if "partitions" in (without / "shared/registry.py").read_text():
+        pytest.skip("the feature is there")
+    for name, address in {
+        "REDIS_PARTITIONS": "redis://a,redis://b",
+        "REDIS_URL": "redis+cluster://a?partitions=3",
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "firmq.gateway"],
+            check=False, env={"PATH": os.environ["PATH"], "PYTHONPATH": str(without), name: address}, cwd=without,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, "the feature `partitions`" in done.stderr) == (2, True), done.stderr
+        assert "is not installed" in done.stderr
 
 
 def test_the_other_tests_pass(without: Path) -> None:

@@ -12,11 +12,10 @@ import pytest
 from redis import Redis
 from werkzeug.test import EnvironBuilder
 
-from firmq.gateway.app import create_app, create_router
+from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.redis.client import connect
 from firmq.shared.stores.api_keys import Scope, new_key
-from tests.integration.partitions.conftest import databases
 from tests.support.features import rows
 
 MOST_MEMORY = 128 << 10
@@ -40,12 +39,15 @@ class Body(io.BytesIO):
         return found
 
 
-@pytest.fixture(params=["one Redis", "partitions"])
-def wsgi(request: pytest.FixtureRequest, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+OF_FEATURES = dict(rows("GATEWAYS"))
+"""Gateways of features, as functions of the address of Redis and more settings."""
+
+
+@pytest.fixture(params=["one Redis", *OF_FEATURES])
+def wsgi(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Any]:
     about: Any = {"api_keys": LINES} | {name: value for _, more, _ in OTHER for name, value in more.items()}
-    if request.param == "partitions":
-        monkeypatch.setattr("firmq.gateway.partitions.members.Members.watch", lambda members: None)
-        yield create_router(Settings(redis_partitions=databases(redis_url), **about))
+    if make := OF_FEATURES.get(request.param):
+        yield make(redis_url, about)
         return
     with connect(redis_url) as redis:
         yield create_app(Settings(redis_url=redis_url, **about), redis)

@@ -18,7 +18,7 @@ tasks must not wait for hours for a long one."""
 
 
 class Session(Protocol):
-    """The session with the partition that a task was claimed from."""
+    """The session with the store that a task was claimed from."""
 
     number: int
     releases: list[ClaimedTask]

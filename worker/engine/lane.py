@@ -27,7 +27,7 @@ SLOW = 0.1
 class Lane(ABC):
     """One kind of executors, and the claimed tasks that none of them has yet (`ready`).
 
-    Its claims are a partition's (`PartitionLink`).
+    Its claims are those of a store (`StoreLink`).
     """
 
     kind: str
@@ -40,8 +40,8 @@ class Lane(ABC):
         self.monotonic = monotonic
         self.ready: deque[ClaimedTask] = deque()
         self.stays_parked = 0.0
-        """Seconds for which a parked claim stays although there is no room. Each partition has one: without the delay,
-        a worker busy with one partition's tasks would keep withdrawing and renewing the claims on the others."""
+        """Seconds for which a parked claim stays although there is no room. Each store has one: without the delay,
+        a worker busy with one store's tasks would keep withdrawing and renewing the claims on the others."""
         self._had_room_at = 0.0
         self._paused_until = 0.0
 

@@ -1,4 +1,4 @@
-"""A worker's link to one partition: its session, its claims in both lanes, and its notifications."""
+"""A worker's link to one store: its session, its claims in both lanes, and its notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from firmq.worker.engine.redis_session import RedisSession
 
 AGE_TURN = 4
-"""One claim in so many goes to the partition where tasks wait longest; the others go to the worker's home first."""
+"""One claim in so many goes to the store where tasks wait longest; the others go to the worker's home first."""
 
 
 class Due(Protocol):
@@ -29,7 +29,7 @@ class Due(Protocol):
 
 
 class HeartbeatsDue:
-    """Requests a heartbeat to each partition; an event for all of them would be cleared by the first."""
+    """Requests a heartbeat to each store; an event for all of them would be cleared by the first."""
 
     def __init__(self) -> None:
         self.events: list[threading.Event] = []
@@ -39,8 +39,8 @@ class HeartbeatsDue:
             event.set()
 
 
-class PartitionLink:
-    """The loop's state of one partition."""
+class StoreLink:
+    """The loop's state of one store."""
 
     def __init__(
         self, session: RedisSession, claims: Mapping[str, LaneClaims], notifications: Notifications, number: int = 0
@@ -89,15 +89,15 @@ class PartitionLink:
         self.oldest_us = claimed[-1].enqueued_us if len(claimed) >= size > 0 else 0
 
 
-class PartitionOrder:
-    """In which order a worker claims from partitions: its home first, but now and then where tasks wait longest."""
+class ClaimOrder:
+    """In which order a worker claims from stores: its home first, but now and then where tasks wait longest."""
 
-    def __init__(self, links: Sequence[PartitionLink]) -> None:
+    def __init__(self, links: Sequence[StoreLink]) -> None:
         """The first link is the one to the worker's home."""
         self.links = links
         self._count = 0
 
-    def __iter__(self) -> Iterator[PartitionLink]:
+    def __iter__(self) -> Iterator[StoreLink]:
         if len(self.links) == 1:
             return iter(self.links)
         self._count = (self._count + 1) % AGE_TURN

@@ -5,7 +5,7 @@ One thread does all of it, so a task is in one place at a time: `ready` of a lan
 lets `ExecutorMonitor` check limits and leases now and then, calls Redis when there is a reason to, and assigns ready
 tasks.
 
-A worker has a link to each partition. An unreachable one delays the loop once, for one time-out; from then on a
+A worker has a link to each store. An unreachable one delays the loop once, for one time-out; from then on a
 thread pings it until it answers.
 """
 
@@ -29,7 +29,7 @@ from firmq.shared.failpoints import failpoint
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.failure_log import FailureLog
 from firmq.worker.engine.lane import Lane
-from firmq.worker.engine.link import Due, PartitionLink, PartitionOrder
+from firmq.worker.engine.link import ClaimOrder, Due, StoreLink
 from firmq.worker.engine.liveness import Liveness
 from firmq.worker.engine.notifications import COMMAND, DIRECT_DISPATCH
 from firmq.worker.engine.redis_session import Report, SyncResult
@@ -61,7 +61,7 @@ class Engine:
     def __init__(
         self,
         settings: Settings,
-        links: Sequence[PartitionLink],
+        links: Sequence[StoreLink],
         pool: ExecutorPool,
         monitor: ExecutorMonitor,
         metrics: WorkerMetrics,
@@ -72,7 +72,7 @@ class Engine:
         """`selector` is the one of the pool and the links; `heartbeat_due` requests a heartbeat at once."""
         self.settings = settings
         self.links = links
-        self.claim_order = PartitionOrder(links)
+        self.claim_order = ClaimOrder(links)
         self.pool = pool
         self.monitor = monitor
         self.lanes = monitor.lanes
@@ -135,7 +135,7 @@ class Engine:
         self._next_tick = 0.0
         self.wake()
 
-    def on_types_published(self, link: PartitionLink) -> None:
+    def on_types_published(self, link: StoreLink) -> None:
         """Lets the worker claim there: the gateway knows its task types. May be called from any thread."""
         if not link.types_known:
             link.types_known = True
@@ -143,7 +143,7 @@ class Engine:
 
     @property
     def reaches_redis(self) -> bool:
-        """Returns whether some partition answers, as of the worker's last calls."""
+        """Returns whether some store answers, as of the worker's last calls."""
         return any(link.outage_since is None for link in self.links)
 
     def close(self) -> None:
@@ -182,11 +182,11 @@ class Engine:
             elif key.data:
                 key.data()
 
-    def _wants_a_call(self, link: PartitionLink, now: float) -> bool:
+    def _wants_a_call(self, link: StoreLink, now: float) -> bool:
         session = link.session
         return not link.probed and bool(session.reports or session.releases or self._claim_sizes(link, now))
 
-    def _next_call(self, link: PartitionLink, now: float, busy: bool) -> float:
+    def _next_call(self, link: StoreLink, now: float, busy: bool) -> float:
         """Returns in how many seconds a link is to be used that has a reason for it."""
         due = link.next_try - now
         return max(due, link.session.gathering_since + GATHER - now) if link.session.reports and busy else due
@@ -240,7 +240,7 @@ class Engine:
                 else:
                     self.on_wakeup(link, message)
 
-    def on_wakeup(self, link: PartitionLink, message: bytes | None) -> None:
+    def on_wakeup(self, link: StoreLink, message: bytes | None) -> None:
         """Handles a wake-up for a lane ("" for any), or the time-out of waiting for one."""
         name = (message or b"").decode(errors="replace")
         if name in self.lanes.serial.slots.full:
@@ -260,17 +260,17 @@ class Engine:
         if not free:
             self._pass_on(link, name)
 
-    def _pass_on(self, link: PartitionLink, name: str) -> None:
+    def _pass_on(self, link: StoreLink, name: str) -> None:
         link.session.notify_workers(name, known=link.of(self.lanes.serial).takes(name))
 
-    def on_direct_dispatch(self, link: PartitionLink, message: bytes) -> None:
+    def on_direct_dispatch(self, link: StoreLink, message: bytes) -> None:
         """Takes the tasks of a direct dispatch: a submission answered the parked claim."""
         failpoint("worker.dispatched")
         self._apply(link.session.accept(message, list(link.claims.values())))
         self.lanes.serial.slots.update()
         self._hand_out()
 
-    def on_command(self, link: PartitionLink, order: bytes | None) -> None:
+    def on_command(self, link: StoreLink, order: bytes | None) -> None:
         """Handles a command: stop a task, drain, or look for work."""
         verb, _, argument = (order or b"").partition(b" ")
         if verb == b"cancel":
@@ -285,7 +285,7 @@ class Engine:
     # --- Redis ---
 
     def _sync(self) -> None:
-        """Calls the partitions that there is a reason to call."""
+        """Calls the stores that there is a reason to call."""
         now = self.monotonic()
         links = [link for link in self.claim_order if not link.probed and now >= link.next_try]
         progress = bool(links) and self.monitor.progress_came
@@ -293,7 +293,7 @@ class Engine:
         for link in links:
             self._sync_with(link, now, progress)
 
-    def _sync_with(self, link: PartitionLink, now: float, progress: bool) -> None:
+    def _sync_with(self, link: StoreLink, now: float, progress: bool) -> None:
         extending = self._to_extend(link) if now >= link.next_extend or progress else []
         sizes = self._claim_sizes(link, now)
         if not sizes and not (extending or link.session.releases or self._report_due(link, now)):
@@ -320,8 +320,8 @@ class Engine:
         for lane, size in sizes.items():
             lane.on_claimed(link.of(lane), now, size, SHORTEST_WAIT)
 
-    def _to_extend(self, link: PartitionLink) -> list[ClaimedTask]:
-        """Returns the held tasks of a partition; running ones are marked as begun: a crash is charged to them only."""
+    def _to_extend(self, link: StoreLink) -> list[ClaimedTask]:
+        """Returns the held tasks of a store; running ones are marked as begun: a crash is charged to them only."""
         link.next_extend = self.monotonic() + link.session.lease / 3
         for executor in self.pool:
             for running in executor.begun():
@@ -329,7 +329,7 @@ class Engine:
         held = [*self.lanes.ready(), *(claimed for executor in self.pool for claimed in executor.assigned.values())]
         return [claimed for claimed in held if claimed.session is link.session]
 
-    def _report_due(self, link: PartitionLink, now: float) -> bool:
+    def _report_due(self, link: StoreLink, now: float) -> bool:
         session = link.session
         if not session.reports:
             return False
@@ -339,7 +339,7 @@ class Engine:
     def _all_busy(self) -> bool:
         return all(lane.all_busy() for lane in self.lanes if lane.executors)
 
-    def _on_outage(self, link: PartitionLink, now: float, error: Exception) -> None:
+    def _on_outage(self, link: StoreLink, now: float, error: Exception) -> None:
         link.next_try = now + PAUSE
         self.metrics.errors["redis"] += 1
         # A Redis that was killed may have lost claims: the first contact checks this.
@@ -350,7 +350,7 @@ class Engine:
         if len(self.links) > 1:
             link.probe(PAUSE, self.wake)
 
-    def _on_refusal(self, link: PartitionLink, now: float, error: ResponseError) -> None:
+    def _on_refusal(self, link: StoreLink, now: float, error: ResponseError) -> None:
         """Handles a failed step of a working Redis: likely caused by a corrupt record, which must not delay the rest.
 
         Nor may it cost the leases of running tasks, whose answers came with the error.
@@ -366,14 +366,14 @@ class Engine:
             self._on_outage(link, now, away)
         self._apply(events)
 
-    def _on_answer(self, link: PartitionLink, now: float) -> None:
+    def _on_answer(self, link: StoreLink, now: float) -> None:
         if link.outage_since is not None:
             log.info("Redis reachable again after %.1f s", now - link.outage_since, extra=self._about(link))
             link.outage_since = None
 
-    def _about(self, link: PartitionLink) -> dict[str, int]:
-        """Returns the fields of a log line about a partition, where there are several."""
-        return {"partition": link.number} if len(self.links) > 1 else {}
+    def _about(self, link: StoreLink) -> dict[str, int]:
+        """Returns the fields of a log line about a store, where there are several."""
+        return {self.settings.stores.noun: link.number} if len(self.links) > 1 else {}
 
     def _apply(self, events: SyncResult) -> None:
         for claimed in events.claimed:
@@ -427,7 +427,7 @@ class Engine:
 
     # --- how much to claim, and assigning it ---
 
-    def _claim_sizes(self, link: PartitionLink, now: float) -> dict[Lane, int]:
+    def _claim_sizes(self, link: StoreLink, now: float) -> dict[Lane, int]:
         """Returns how many tasks to claim now for each lane that has a reason to claim."""
         draining = self.draining_until is not None
         if not link.types_known and not draining:

@@ -44,7 +44,7 @@ class Assignment(NamedTuple):
 
     `data` is as stored (`firmq.shared.domain.task_data`); local mode gives plain JSON.
     `parent_results` are the parents' results from the claim (JSON, empty for none); `rq_job` is the claim's part of an
-    RQ job. `token` is the lease's, in this `partition`.
+    RQ job. `token` is the lease's, in this `store`.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Assignment(NamedTuple):
     parent_results: bytes = b""
     rq_job: tuple[Any, ...] = ()
     token: str = ""
-    partition: int = 0
+    store: int = 0
 
 
 class EndedAttempt(NamedTuple):

@@ -156,7 +156,7 @@ def steps_of_current_task() -> AttemptSteps | None:
         return None
     about, assignment = task.step_context(task.recorder), task.recorder.assignment
     steps = RedisSteps(
-        scripts_of(assignment.partition),
+        scripts_of(assignment.store),
         assignment.id.decode(),
         assignment.token,
         most=_MOST,
@@ -173,11 +173,11 @@ def untraced() -> AbstractContextManager[object]:
 
 
 @cache
-def scripts_of(partition: int) -> Scripts:
-    """Returns the scripts of a partition, on the connection of this process for steps there."""
+def scripts_of(store: int) -> Scripts:
+    """Returns the scripts of a store, on the connection of this process for steps there."""
     from firmq.shared.config.settings import load
     from firmq.shared.redis.client import connect
     from firmq.shared.redis.scripts import Scripts
 
-    settings = load().partitions[partition]
+    settings = load().stores[store]
     return Scripts(connect(settings.store_url, name="steps"), confirm_writes=settings.confirm_writes)

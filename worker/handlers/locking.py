@@ -7,20 +7,19 @@ Outside of a worker (a test that calls a handler, local mode) every lock is free
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from firmq.shared.domain.lock import Lock, OnError
-from firmq.shared.domain.partition import preferred
 from firmq.shared.errors import LockLost, LockTaken
 from firmq.shared.stores.locks import HANDLERS, HeldLock, Locks, NoLocks, RedisLocks
 from firmq.worker.handlers.context import current
 
 if TYPE_CHECKING:
-    from firmq.shared.config.settings import Settings
+    from firmq.shared.config.stores import Stores
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,90}")
@@ -88,7 +87,7 @@ def _tried(name: str, at_most: float, wait: float, on_error: str) -> Iterator[He
 def in_redis(owner: str, name: str) -> Iterator[Locks]:
     """Yields locks on a connection of their own, open while one of this name is held: executors have none.
 
-    With several partitions each lock has its own: that which its name prefers.
+    With several stores, the name of a lock decides where it is.
     """
     from firmq.shared.redis.client import connect
     from firmq.shared.redis.scripts import Scripts
@@ -102,12 +101,11 @@ def in_redis(owner: str, name: str) -> Iterator[Locks]:
 
 
 def _address(name: str) -> str:
-    partitions = _partitions()
-    return partitions[preferred(name, partitions)[0]].store_url
+    return _stores().of_name(name).store_url
 
 
 @cache
-def _partitions() -> Mapping[int, Settings]:
+def _stores() -> Stores:
     from firmq.shared.config.settings import load
 
-    return load().partitions
+    return load().stores

@@ -20,8 +20,8 @@ from firmq.shared.alerts.observation import Observer
 from firmq.shared.config import foreign_names
 from firmq.shared.config.collector import announce
 from firmq.shared.config.settings import Settings, exit_with, load_or_exit
+from firmq.shared.config.stores import Place
 from firmq.shared.domain.lock import Lock, OnError
-from firmq.shared.domain.partition import preferred
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import StoreUnavailable
@@ -57,7 +57,7 @@ from firmq.worker.housekeeping.jobs.unlock import Unlock
 from firmq.worker.housekeeping.lateness import Lateness
 from firmq.worker.housekeeping.lock_metrics import LockMetrics
 from firmq.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
-from firmq.worker.housekeeping.metrics import ByPartition, Metrics, SystemGauges
+from firmq.worker.housekeeping.metrics import ByStore, Metrics, SystemGauges
 from firmq.worker.housekeeping.registry import HousekeepingJob
 from firmq.worker.housekeeping.runner import Housekeeper
 
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 LATE = 30.0
 """Seconds without progress after which a job counts as stuck; three intervals for a job with longer ones."""
 OTHERS_TIMEOUT = 0.5
-"""Seconds that a job waits for an answer of another partition."""
+"""Seconds that a job waits for an answer of another store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +85,18 @@ def build(
     settings: Settings,
     scripts: Scripts,
     tracing: Tracing | None = None,
-    partitions: Mapping[int, Scripts] | None = None,
-    own: int = 0,
+    others: Mapping[str, Scripts] | None = None,
+    place: Place | None = None,
 ) -> Parts:
-    """Returns a housekeeper for its settings: of a single server, or of the partition `own` among several."""
+    """Returns a housekeeper for its settings: of the only store, or of the one at `place` beside `others`."""
     tracing = tracing or Tracing("housekeeper", settings, settings.instance_id)
     queues = Queues.of(scripts, settings)
     schedule_store = ScheduleStore(scripts, queues.bounds, tracing)
     late = Lateness("firmq_due_lateness_seconds", "How late due tasks were moved to their queues.")
     late_schedules = Lateness("firmq_schedule_lateness_seconds", "How late due times of schedules became tasks.")
     records = Records(scripts, queues.register, Payloads.of(settings))
-    others = {number: each for number, each in (partitions or {}).items() if number != own}
     services = Services(
-        settings=settings, scripts=scripts, records=records, tracing=tracing, partition=own, others=others
+        settings=settings, scripts=scripts, records=records, tracing=tracing, place=place, others=others or {}
     )
     jobs: list[HousekeepingJob] = [
         *_jobs(settings, scripts, queues.register, late, tracing),
@@ -120,10 +119,9 @@ def build(
     }
     strategies[metrics] = leadership
     if channels := channels_of(settings):
-        number = own if partitions else None
-        strategies[Alerts(observer, channels, number)] = OnLeader(leadership)
+        strategies[Alerts(observer, channels, place)] = OnLeader(leadership)
         # During an outage no instance holds a lock, so every instance runs this job.
-        strategies[Outage(scripts.redis, leadership, channels, settings, number)] = Everywhere()
+        strategies[Outage(scripts.redis, leadership, channels, settings, place)] = Everywhere()
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     counting: list[Any] = [job for job in jobs if hasattr(job, "collect")]
@@ -229,33 +227,30 @@ def main() -> int:
     foreign_names.warn(settings)
     announce(settings)
     raise_file_limit()
-    for each in settings.partitions.values():
+    for each in settings.stores.values():
         exit_if_unusable(each.store_url)
     tracing = Tracing("housekeeper", settings, settings.instance_id)
     trace_redis(tracing)
-    others = _others(settings) if settings.is_partitioned else None
-    partitions = {
-        number: build(each, _scripts(each), tracing, others, number) for number, each in settings.partitions.items()
-    }
-    metrics_server = _metrics_server(settings, partitions)
+    housekeepers = _build_all(settings, tracing)
+    metrics_server = _metrics_server(settings, housekeepers)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, frame: stop.set())
     metrics_server.start()
-    _start_declaring(settings, partitions, stop)
+    _start_declaring(settings, housekeepers, stop)
     name = settings.instance_id + ("" if settings.housekeeper_distributed_execution_enabled else WITHOUT_LOCKS)
-    presences = [Presence(parts.scripts) for parts in partitions.values()]
+    presences = [Presence(parts.scripts) for parts in housekeepers.values()]
     threading.Thread(target=_report, args=(presences, name, stop), name="presence", daemon=True).start()
-    for parts in partitions.values():
+    for parts in housekeepers.values():
         for start in filter(None, (feature.start for feature in features())):
             start(settings, parts.scripts, name)
         if settings.housekeeper_distributed_execution_enabled:
             _release_locks_of_dead(parts.scripts, settings.instance_id)
         parts.runner.start()
-    jobs = next(iter(partitions.values())).runner.jobs
+    jobs = next(iter(housekeepers.values())).runner.jobs
     log.info("housekeeper %s: %s", settings.instance_id, ", ".join(job.name for job in jobs))
     stop.wait()
-    for parts in partitions.values():
+    for parts in housekeepers.values():
         parts.runner.stop()
         parts.leadership.resign()
         parts.locks.stop()
@@ -273,21 +268,35 @@ def _scripts(settings: Settings) -> Scripts:
     return Scripts(connect(settings.store_url, timeout=timeout, retries=settings.redis_retries, name="housekeeper"))
 
 
-def _others(settings: Settings) -> dict[int, Scripts]:
-    """Connects jobs to all partitions; one that hangs must not delay the others for long."""
+def _build_all(settings: Settings, tracing: Tracing) -> dict[int, Parts]:
+    """Returns a housekeeper for each store."""
+    stores = settings.stores
+    if settings.has_one_address:
+        return {number: build(each, _scripts(each), tracing) for number, each in stores.items()}
+    # One that hangs must not delay the others for long.
+    clients = {
+        number: Scripts(connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="stores"))
+        for number, each in stores.items()
+    }
     return {
-        number: Scripts(connect(each.store_url, timeout=OTHERS_TIMEOUT, retries=0, name="partitions"))
-        for number, each in settings.partitions.items()
+        number: build(
+            each,
+            _scripts(each),
+            tracing,
+            {stores.label(other): client for other, client in clients.items() if other != number},
+            Place(stores=stores, number=number),
+        )
+        for number, each in stores.items()
     }
 
 
-def _start_declaring(settings: Settings, partitions: Mapping[int, Parts], stop: threading.Event) -> None:
-    """Declares the schedules of the file, each in the partition that its name prefers."""
+def _start_declaring(settings: Settings, housekeepers: Mapping[int, Parts], stop: threading.Event) -> None:
+    """Declares the schedules of the file, each in the store of its name."""
     declared = settings.declared_schedules()
     if declared is None:
         return
-    for number, parts in partitions.items():
-        own = [each for each in declared if preferred(each.name, partitions)[0] == number]
+    for number, parts in housekeepers.items():
+        own = [each for each in declared if settings.stores.of_name(each.name) is settings.stores[number]]
         threading.Thread(target=_declare, args=(parts.schedule_store, own, stop), name="declare", daemon=True).start()
 
 
@@ -340,30 +349,30 @@ class _Info(Collector):
         return [InfoMetricFamily("firmq_housekeeper", "This housekeeper.", {"instance_id": self.runner.instance})]
 
 
-def _metrics_server(settings: Settings, partitions: Mapping[int, Parts]) -> MetricsServer:
+def _metrics_server(settings: Settings, housekeepers: Mapping[int, Parts]) -> MetricsServer:
     patience = {
         job.name: max(LATE, 3 * job.interval.total_seconds())
-        for parts in partitions.values()
+        for parts in housekeepers.values()
         for job in parts.runner.jobs
     }
 
     def check(what: str, ask: Callable[[Housekeeper], dict[str, float | None]], most_troubled: int) -> Check:
-        silent = {number: ask(parts.runner) for number, parts in partitions.items()}
+        silent = {number: ask(parts.runner) for number, parts in housekeepers.items()}
         troubled = sum(
             any(seconds is None or seconds >= patience[name] for name, seconds in found.items())
             for found in silent.values()
         )
-        about = {number: {"leader": partitions[number].leadership.leads(), what: silent[number]} for number in silent}
-        shown = next(iter(about.values())) if len(about) == 1 else {"partitions": about}
+        about = {number: {"leader": housekeepers[number].leadership.leads(), what: silent[number]} for number in silent}
+        shown = next(iter(about.values())) if len(about) == 1 else {f"{settings.stores.noun}s": about}
         return Check(troubled <= most_troubled, {"instance": settings.instance_id, **shown})
 
     try:
         return MetricsServer(
             settings.bind_host,
             settings.housekeeper_metrics_port,
-            _registry(partitions),
+            _registry(housekeepers, settings.stores.noun),
             lambda: check("seconds_since_pass", Housekeeper.silent_seconds, 0),
-            lambda: check("seconds_since_answer", Housekeeper.unanswered_seconds, len(partitions) - 1),
+            lambda: check("seconds_since_answer", Housekeeper.unanswered_seconds, len(housekeepers) - 1),
         )
     except OSError as error:
         port = settings.housekeeper_metrics_port
@@ -373,12 +382,12 @@ def _metrics_server(settings: Settings, partitions: Mapping[int, Parts]) -> Metr
         )
 
 
-def _registry(partitions: Mapping[int, Parts]) -> CollectorRegistry:
-    """Returns the metrics of a single partition, or of all with a label for each."""
-    found = next(iter(partitions.values())).registry
-    if len(partitions) > 1:
+def _registry(housekeepers: Mapping[int, Parts], noun: str) -> CollectorRegistry:
+    """Returns the metrics of the only store, or of all with a label for each."""
+    found = next(iter(housekeepers.values())).registry
+    if len(housekeepers) > 1:
         found = CollectorRegistry()
-        found.register(ByPartition({number: parts.registry for number, parts in partitions.items()}))
+        found.register(ByStore(noun, {number: parts.registry for number, parts in housekeepers.items()}))
     ProcessCollector(registry=found)
     return found
 

@@ -214,10 +214,11 @@ def _by_queue(name: str, text: str, overview: Iterable[QueueInfo], value: Callab
     return family
 
 
-class ByPartition(Collector):
-    """The metrics of several partitions, with a label that names each."""
+class ByStore(Collector):
+    """The metrics of several stores, with a label that names each."""
 
-    def __init__(self, registries: Mapping[int, CollectorRegistry]) -> None:
+    def __init__(self, label: str, registries: Mapping[int, CollectorRegistry]) -> None:
+        self.label = label
         self.registries = registries
 
     def collect(self) -> Iterable[Metric]:
@@ -226,6 +227,6 @@ class ByPartition(Collector):
             for metric in registry.collect():
                 family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
                 family.samples += [
-                    each._replace(labels={**each.labels, "partition": str(number)}) for each in metric.samples
+                    each._replace(labels={**each.labels, self.label: str(number)}) for each in metric.samples
                 ]
         return families.values()

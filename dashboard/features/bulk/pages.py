@@ -11,10 +11,9 @@ from flask import Blueprint, abort, request, url_for
 from firmq.dashboard import editing
 from firmq.dashboard.auth.security import demand_role, needs, person
 from firmq.dashboard.auth.users import Role
-from firmq.dashboard.context import changed, context, opened, show
+from firmq.dashboard.context import SHOWN, changed, context, opened, show
 from firmq.dashboard.features.bulk.queries import BulkQueries
 from firmq.dashboard.filters import given, read_filter
-from firmq.dashboard.partition_choice import SHOWN
 from firmq.shared.domain.task import TaskState
 from firmq.shared.features.bulk.amending import misfit
 from firmq.shared.features.bulk.store import MOST_CANARIES, MOST_RATE, SUCCESS, BulkAction, Plan, Selection, Verb
@@ -115,10 +114,10 @@ def undo(action_id: str) -> Response:
 
 
 def _demand_as_reviewed() -> None:
-    """Ends the request with 400 where another partition has been chosen since the review, as in another tab."""
-    shown = request.environ.get(SHOWN)
-    if shown is not None and request.form.get("partition") != str(shown):
-        abort(400, "another partition has been chosen since this review: go back to the list and review it again")
+    """Ends the request with 400 where another store has been chosen since the review, as in another tab."""
+    shown = request.environ.get(SHOWN, "")
+    if request.form.get("store", "") != shown:
+        abort(400, f"{shown} has been chosen since this review: go back to the list and review it again")
 
 
 def _plan() -> Plan:

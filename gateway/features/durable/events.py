@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,6 @@ from firmq.gateway.http import errors
 from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Reply, endpoint
 from firmq.gateway.routes.events import ANSWERS, EventRoutes
-from firmq.shared.domain.merged_pages import parse_entry_id
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.errors import TaskNotFound
 from firmq.shared.features.durable.output import START, OutputEntry, OutputPage, Outputs
@@ -22,6 +22,7 @@ from firmq.shared.submission import refusals
 
 OUTPUT, HIDDEN_OUTPUT = "output", "hidden output"
 """Kinds of subjects: the output of a task as it is, and as callers with a personal key see it."""
+_EVENT_ID = re.compile(r"\d{1,20}-\d{1,20}")
 _END = ".end"
 """Follows the id of the last chunk in the id of the event `end`."""
 
@@ -62,7 +63,7 @@ class OutputObservation:
 
 def last_chunk(last_event_id: str | None) -> str:
     """Returns the id of the last chunk that a client has."""
-    return last_event_id if last_event_id and parse_entry_id(last_event_id) else START
+    return last_event_id if last_event_id and _EVENT_ID.fullmatch(last_event_id) else START
 
 
 class OutputRoutes:

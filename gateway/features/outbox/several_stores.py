@@ -10,7 +10,7 @@ from firmq.gateway.http.across import PART, Answer, Call, Store, Stores
 from firmq.shared.domain.task import TASK_ID
 from firmq.shared.features.outbox.receiver import MOST_ROWS
 from firmq.shared.submission import refusals
-from firmq.shared.submission.placement import parents_in
+from firmq.shared.submission.submissions import parents_in
 
 
 def send(stores: Stores, call: Call) -> Answer:

@@ -114,8 +114,8 @@ class Transport:
     ) -> Answer:
         """Sends a request and returns its response; `body` is a value or JSON.
 
-        `key` makes its Idempotency-Key, and another one as long as each response states that nothing was changed: with
-        several partitions, that one may belong to a partition which answers.
+        `key` makes its Idempotency-Key, and another one as long as each response states that nothing was changed: it
+        may lead to another Redis, which answers.
 
         `wait` is the seconds for which the gateway may wait before it responds. A retry does not wait: its response
         shows that the gateway is back, and the caller knows how much time is left. Raises Problem or Unreachable.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from firmq.shared.config.stores import Stores
 
 
 def at(path: str, default: Any, description: str, **bounds: Any) -> Any:
@@ -29,8 +32,15 @@ class Group(BaseModel):
 
     # --- What a feature's group can add; `Settings` calls these for each feature ---
 
+    ADDRESSES: ClassVar[tuple[str, ...]] = ()
+    """Its settings with addresses of Redis, which take the place of REDIS_URL."""
+
     def check(self) -> None:
         """Checks values that have to fit together. Raises ValueError."""
+
+    def spread(self) -> Stores | None:
+        """Returns the stores of the system if it has several addresses. Raises ValueError for invalid ones."""
+        return None
 
     def modules(self) -> tuple[str, ...]:
         """Returns the modules of its handlers, for executors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from firmq.shared.config.groups.group import Group, at
-from firmq.shared.config.values import Host, KeyPrefix, Partitions, Port, ReadableFile, RedisUrl, Seconds
+from firmq.shared.config.values import Host, KeyPrefix, Port, ReadableFile, RedisUrl, Seconds
 
 
 class RedisSettings(Group):
@@ -14,13 +14,6 @@ class RedisSettings(Group):
         "",
         "Address of Redis: redis://, rediss:// (TLS), unix://, redis+sentinel:// or redis+cluster://; overrides "
         "REDIS_HOST and REDIS_PORT.",
-    )
-    redis_partitions: Partitions = at(
-        "redis.partitions",
-        (),
-        "Addresses of several Redis servers, each as in REDIS_URL, instead of a single one. The place of an address is "
-        "the number of its partition and never changes: a new one is added at the end, and one that was removed leaves "
-        "an empty item. To extend a system with a single REDIS_URL, list that address first.",
     )
     redis_host: Host = at("redis.host", "127.0.0.1", "Host of Redis.")
     redis_port: Port = at("redis.port", 6379, "Port of Redis.")

@@ -87,9 +87,9 @@ def main(port: int | None = None, reload: bool = True) -> int:
         os.environ["GATEWAY_PORT"] = str(port)
     settings = load_or_exit()
     try:
-        if settings.is_partitioned:
+        if not settings.has_one_address:
             raise SettingsError(
-                "firmq dev runs on one Redis: unset REDIS_PARTITIONS (or the cluster in REDIS_URL), "
+                "firmq dev runs on one Redis: set REDIS_URL to a single server, not several or a cluster, "
                 "or start each part by its own command"
             )
         handlers = read_handlers(settings)

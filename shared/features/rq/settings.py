@@ -26,7 +26,7 @@ class RqSettings(Group):
         (),
         "Queues of RQ into which tasks of the type rq enqueue jobs, the default one first; without it, the type is not "
         "offered. All callers that may submit tasks can call what RQ_ALLOW names, except by patterns whose first name "
-        "has a wildcard. For systems with one partition.",
+        "has a wildcard. For systems with one Redis.",
     )
     rq_pickle: bool = at(
         "worker.rq.pickle",

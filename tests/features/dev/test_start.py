@@ -251,9 +251,9 @@ def test_unreachable_redis_is_one_line(start: Start) -> None:
 
 
 def test_several_servers_are_for_parts_that_are_started_one_by_one(start: Start) -> None:
-    program = start(REDIS_PARTITIONS="redis://a,redis://b")
+    program = start(REDIS_URL="redis+cluster://a:1?partitions=2")
     assert program.await_end() == 2
-    assert program.output.startswith("firmq dev runs on one Redis: unset REDIS_PARTITIONS")
+    assert "REDIS_URL" in program.output
 
 
 def test_mistakes_in_the_settings_end_with_status_2(start: Start) -> None:

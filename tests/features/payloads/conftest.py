@@ -3,7 +3,6 @@
 from tests.integration.conftest import store, system
 from tests.integration.dashboard.conftest import browser, open_browser
 from tests.integration.gateway.conftest import gateway, make_gateway
-from tests.integration.partitions.conftest import three
 from tests.integration.submission.conftest import loop, make_queue, submitter_url
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "store",
     "submitter_url",
     "system",
-    "three",
 ]

@@ -16,10 +16,8 @@ from rq.job import Job
 from rq.registry import CanceledJobRegistry, FailedJobRegistry
 
 from firmq.shared import failpoints
-from firmq.shared.config.settings import Settings
 from firmq.shared.domain.task import ErrorInfo, TaskState
 from firmq.shared.local.embedded_redis import EmbeddedRedis
-from firmq.worker import main as worker_main
 from firmq.worker.handlers.signals import TaskSuspended
 from tests.support import rq_functions as shop
 from tests.support.harness import System, wait_until
@@ -226,15 +224,3 @@ def test_a_job_that_was_removed_with_rq_ends_the_task(system: System) -> None:
     wait_for_job(system, cancelled).cancel()
     for task, why in ((deleted, "deleted"), (cancelled, "canceled")):
         assert why in error_of(system, task).message
-
-
-def test_a_worker_of_several_partitions_does_not_offer_the_type(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    partitions = ("redis://localhost:1", "redis://localhost:2")
-    about = {"redis_partitions": partitions, "rq_task_queues": ("imports",), "rq_allow": ("shop.*",)}
-    settings = Settings.model_validate(about)
-    monkeypatch.setattr(worker_main, "load_or_exit", lambda: settings)
-    with pytest.raises(SystemExit):
-        worker_main.main()
-    assert "RQ_TASK_QUEUES works with one partition only" in capsys.readouterr().err

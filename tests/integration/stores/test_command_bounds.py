@@ -663,7 +663,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "lock_force": ("timeout", "", "who", "reason", 1000),
     "lock_read": ("timeout",),
     "lock_release": ("timeout", "token"),
-    "partition_set": ("draining",),
     "pause": ("type:noop", ""),
     "request_begin": ("digest", "print", "who", 1000, 1000, "seed", "[]"),
     "request_end": ("digest", "who", "answer"),

@@ -14,7 +14,7 @@ from firmq.shared.stores.task_types import TaskType
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.lane import ConcurrentLane, Lanes, SerialLane
 from firmq.worker.engine.lane_claims import LaneClaims
-from firmq.worker.engine.link import PartitionLink
+from firmq.worker.engine.link import StoreLink
 from firmq.worker.engine.redis_session import ClaimOrder, Report, SyncResult
 from firmq.worker.executors import ipc
 from tests.support.queue_names import claimed_queues
@@ -352,9 +352,9 @@ def lanes_of(pool: FakePool, time: FakeTime, limits: Mapping[str, int] | None = 
     return Lanes(SerialLane(members, dict(limits or {}), max_crashes, time), ConcurrentLane(members, time))
 
 
-def link_to(session: FakeSession, notifications: FakeNotifications, number: int = 0) -> PartitionLink:
+def link_to(session: FakeSession, notifications: FakeNotifications, number: int = 0) -> StoreLink:
     """A link to a partition, for a worker with one queue of each priority."""
     parts: tuple[Any, Any] = (session, notifications)
     queues = claimed_queues({"critical": 1, "high": 1, "normal": 1, "low": 1})
     claims = {suffix: LaneClaims("w", queues, suffix) for suffix in ("", "+")}
-    return PartitionLink(parts[0], claims, parts[1], number)
+    return StoreLink(parts[0], claims, parts[1], number)

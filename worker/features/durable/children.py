@@ -138,11 +138,11 @@ def _failure(children: Children, at: str, end: Sequence[str], failures: int) -> 
 # --- preparing children for their queues ---
 
 
-class PartitionPreparation:
-    """Prepares children for the queues of their parent's partition."""
+class StorePreparation:
+    """Prepares children for the queues of their parent's store."""
 
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
+    def __init__(self, store: int) -> None:
+        self.store = store
 
     def prepare(self, tasks: Sequence[Mapping[str, Any]], traceparent: str | None) -> list[PreparedChild]:
         """Returns valid tasks as their script stores them. Raises Problem and TypeError."""
@@ -151,7 +151,7 @@ class PartitionPreparation:
         from firmq.shared.submission.refusals import Refusal
         from firmq.shared.submission.retries import problem_of
 
-        submission = _submission(self.partition)
+        submission = _submission(self.store)
         prepared: list[PreparedChild] = []
         for each in tasks:
             try:
@@ -164,12 +164,12 @@ class PartitionPreparation:
 
     def bounds(self) -> str:
         """Returns the bounds of queues for the script."""
-        return _submission(self.partition).queues.bounds
+        return _submission(self.store).queues.bounds
 
 
 @cache
-def _submission(partition: int) -> Submission:
+def _submission(store: int) -> Submission:
     from firmq.shared.config.settings import load
     from firmq.shared.submission.direct import Submission
 
-    return Submission(load().partitions[partition])
+    return Submission(load().stores[store])

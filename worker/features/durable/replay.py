@@ -212,19 +212,19 @@ def open_replay(context: StepContext) -> Replay:
 
 
 def _in_redis(context: StepContext) -> Steps:
-    from firmq.worker.features.durable.children import PartitionPreparation
+    from firmq.worker.features.durable.children import StorePreparation
 
     assignment = context.recorder.assignment
     if assignment is None or context.settings is None:
         raise RuntimeError("this attempt has no task in Redis")
     own = DurableSettings.of(context.settings)
     return DurableSteps(
-        scripts_of(assignment.partition),
+        scripts_of(assignment.store),
         assignment.id.decode(),
         assignment.token,
         most=own.max_steps,
         most_bytes=own.max_steps_bytes,
         most_output=own.max_output_bytes,
-        children=PartitionPreparation(assignment.partition),
+        children=StorePreparation(assignment.store),
         pin=context.pin,
     )

@@ -1,4 +1,4 @@
-"""The job that removes payloads; the first of several partitions has it, because they share one store."""
+"""The job that removes payloads; the first of several Redis servers has it, because they share one payload store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from firmq.worker.features.payloads.job import Payloads
 def _jobs(services: Services) -> list[Payloads]:
     own = PayloadSettings.of(services.settings)
     store = open_payload_store(own.payload_store)
-    if store is None or any(number < services.partition for number in services.others):
+    if store is None or (services.place and not services.place.is_first):
         return []
     interval = timedelta(seconds=own.housekeeper_payloads_interval)
     records = all_records(services.records, services.settings)

@@ -1,6 +1,6 @@
 """payloads: removes from the payload store objects that no task needs any longer.
 
-Several partitions share one store, so the job runs in the first one and queries all of them.
+All Redis servers of a system share one payload store, so the job runs for the first one and queries all of them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ GRACE = timedelta(hours=1)
 """How long an object is kept in any case: it is written before the task that it belongs to is stored."""
 _MOST_KEPT_ENDS = 10_000
 MARK = "firmq"
-"""The object that names the data in Redis to which a store belongs: a line for each partition."""
+"""The object that names the data in Redis to which a store belongs: a line for each server."""
 
 
 class NotOurs(PayloadUnavailable):
     """The payload store belongs to other data."""
 
 
-class PartitionAway(PayloadUnavailable):
-    """Another partition does not answer: which tasks it has is unknown."""
+class ServerAway(PayloadUnavailable):
+    """Another server of the system does not answer: which tasks it has is unknown."""
 
 
 class Payloads(Collector):
@@ -62,9 +62,9 @@ class Payloads(Collector):
         records: Records,
         interval: timedelta,
         clock: Callable[[], float] = time.time,
-        others: Mapping[int, Scripts] | None = None,
+        others: Mapping[str, Scripts] | None = None,
     ) -> None:
-        """`others` are the other partitions that use the store, if there are several."""
+        """`others` are the other servers whose tasks use the store, by their labels."""
         self.scripts = scripts
         self.store = store
         self.records = records
@@ -113,25 +113,25 @@ class Payloads(Collector):
         return len(unneeded)
 
     def _known(self, ids: set[str]) -> set[str]:
-        """Returns the given tasks that any partition has."""
+        """Returns the given tasks that any server has."""
         return set().union(*self._everywhere(lambda scripts: tasks_on_record(scripts, ids)))
 
     def _everywhere(self, call: Callable[[Scripts], T]) -> list[T]:
-        """Returns the answers of all partitions. Raises PartitionAway if another one gives none."""
+        """Returns the answers of all servers. Raises ServerAway if another one gives none."""
         answers = [call(self.scripts)]
-        for number, scripts in self.others.items():
+        for label, scripts in self.others.items():
             try:
                 answers.append(call(scripts))
             except StoreUnavailable as error:
-                # Not raised as it is: the health of this partition does not depend on another one's.
-                raise PartitionAway(f"partition {number}: {error}") from error
+                # Not raised as it is: the health of this server does not depend on another one's.
+                raise ServerAway(f"{label}: {error}") from error
         return answers
 
     def _demand_ours(self) -> None:
         """Marks a new store as one of this data. Raises NotOurs for a store of other data.
 
         Data that was lost, or belongs to another system, knows none of the tasks: all would be deleted. So the mark
-        names each partition, and all that it names have to be there; a new partition is added to it.
+        names each server, and all that it names have to be there; a new one is added to it.
         """
         ours = self._everywhere(_mark_of)
         content = self.store.get(MARK)
@@ -139,7 +139,7 @@ class Payloads(Collector):
         if not theirs.issubset(ours):
             raise NotOurs(
                 f"the object {MARK!r} of the payload store names other data in Redis: give each system a store of its "
-                "own; if Redis has lost its data, or a partition was removed permanently, delete this object, "
+                "own; if Redis has lost its data, or a server was removed permanently, delete this object, "
                 "and the next pass removes all payloads that no task needs"
             )
         if theirs != set(ours):
@@ -162,7 +162,7 @@ class Payloads(Collector):
 
 
 def _mark_of(scripts: Scripts) -> bytes:
-    """Returns the id of a partition's data, created on first use."""
+    """Returns the id of a server's data, created on first use."""
     key = scripts.keys.PAYLOAD_STORE
     with translated():
         scripts.redis.set(key, secrets.token_hex(16), nx=True)

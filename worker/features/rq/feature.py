@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 
 def rq_key_prefix(settings: Settings) -> str:
-    """Returns the prefix of the keys of RQ programs: that of the first partition, where their jobs are."""
-    first = settings.partitions.get(0)
+    """Returns the prefix of the keys of RQ programs: that of the first Redis, where their jobs are."""
+    first = settings.stores.get(0)
     return key_prefix_of(first.store_url) if first else settings.key_prefix
 
 
 def _prepare(settings: Settings) -> None:
     own = RqSettings.of(settings)
-    if own.rq_calls and len(settings.partitions) > 1:
-        exit_with("RQ_TASK_QUEUES works with one partition only, and this system has several: unset it")
+    if own.rq_calls and len(settings.stores) > 1:
+        exit_with("RQ_TASK_QUEUES works with one Redis only, and this system has several: unset it")
     if own.rq_queues or own.rq_calls:
         from firmq.worker.features.rq.key_prefix import name_rq_keys
 
@@ -40,14 +40,14 @@ def _start_adopter(worker: Beside) -> Adopter | None:
     settings, own = worker.settings, RqSettings.of(worker.settings)
     if not own.rq_queues:
         return None
-    if 0 not in settings.partitions:
+    if 0 not in settings.stores:
         exit_with(
-            "RQ_QUEUES needs the first partition, in which RQ programs have their jobs: REDIS_PARTITIONS has none"
+            "RQ_QUEUES needs the first Redis, in which RQ programs have their jobs: the list of addresses has none"
         )
     from firmq.worker.features.rq.adopter import Adopter
     from firmq.worker.features.rq.terms import Terms
 
-    scripts = Scripts(connect(settings.partitions[0].store_url, name=f"rq-{worker.name}"))
+    scripts = Scripts(connect(settings.stores[0].store_url, name=f"rq-{worker.name}"))
     terms = Terms.of_environment()
     adopter = Adopter(scripts, RqSettings.queues_beside(own), worker.draining, terms, settings.executors)
     adopter.start()
@@ -56,9 +56,9 @@ def _start_adopter(worker: Beside) -> Adopter | None:
 
 
 def _jobs(services: Services) -> list[RqScheduler]:
-    """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run: in partition 0."""
+    """Returns the job that enqueues rq-scheduler's entries, where jobs of RQ programs run: in store 0."""
     settings = RqSettings.of(services.settings)
-    if not settings.rq_queues or services.partition:
+    if not settings.rq_queues or (services.place and services.place.number):
         return []
     from firmq.worker.features.rq.rq_scheduler import RqScheduler
     from firmq.worker.features.rq.scheduler_entries import SchedulerEntries

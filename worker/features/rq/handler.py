@@ -113,7 +113,7 @@ def watch_started_jobs(executor: ExecutorContext) -> None:
 @cache
 def _parts() -> Parts:
     settings = load()
-    connection = connect(settings.partitions[0].store_url, timeout=5, name="rq-job")
+    connection = connect(settings.stores[0].store_url, timeout=5, name="rq-job")
     own = RqSettings.of(settings)
     allowed = Allowed(own.rq_allow, pickles=own.rq_pickle)
     return Parts(connection, allowed, StartedJobs(), own.rq_result_ttl)

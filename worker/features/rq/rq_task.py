@@ -152,4 +152,4 @@ def _enqueue(data: RqCall, job: str, timeout: int) -> None:
 
 @cache
 def _connection() -> Redis:
-    return connect(_SETTINGS.partitions[0].store_url, timeout=5, name="rq-task")
+    return connect(_SETTINGS.stores[0].store_url, timeout=5, name="rq-task")

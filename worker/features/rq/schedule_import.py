@@ -24,7 +24,7 @@ ZONE_HINT = "set TZ to the zone of its program, such as Europe/Berlin"
 def main(yes: bool) -> int:
     """Prints the outcome of each entry; returns 1 when some cannot become a schedule."""
     settings, left = load_or_exit(), 0
-    with connect(settings.partitions[0].store_url, name="rq-import") as redis:
+    with connect(settings.stores[0].store_url, name="rq-import") as redis:
         store, types = ScheduleStore(Scripts(redis)), TypeCache(TaskTypes(redis))
         for member, score in redis.zrange(store.scripts.keys.RQ_SCHEDULER_ENTRIES, 0, -1, withscores=True):
             job, at = text(member), datetime.fromtimestamp(score, UTC)

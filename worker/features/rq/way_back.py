@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Returns all jobs to RQ, prints the outcomes, and returns 1 when some remain."""
     settings = load_or_exit()
     name_rq_keys(rq_key_prefix(settings))
-    with connect(settings.partitions[0].store_url, name="rq-return") as redis:
+    with connect(settings.stores[0].store_url, name="rq-return") as redis:
         way = WayBack(Scripts(redis))
         try:
             with translated():

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from urllib.parse import quote
 
 from firmq.shared.alerts.conditions import Alert, alerts
 from firmq.shared.alerts.observation import Observation, Observer
 from firmq.shared.alerts.standing import Outcome, judge
 from firmq.shared.alerts.store import AlertStore, LoggedAlert, Message
+from firmq.shared.config.stores import Place
 from firmq.shared.domain.clock import instant_us, to_us
 from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.failpoints import failpoint
@@ -37,13 +37,13 @@ class Alerts:
 
     name = "alerts"
 
-    def __init__(self, observer: Observer, channels: Sequence[Channel], partition: int | None) -> None:
-        """With several partitions, alerts name `partition`, and their links lead to its pages."""
+    def __init__(self, observer: Observer, channels: Sequence[Channel], place: Place | None = None) -> None:
+        """With several stores, alerts name theirs, and their links lead to its pages."""
         settings = observer.settings
         self.observer = observer
         self.store = AlertStore(observer.scripts)
         self.channels = channels
-        self.partition = partition
+        self.place = place
         self.patience = timedelta(seconds=settings.alert_after)
         self.repeat = timedelta(seconds=settings.alert_repeat)
         self.quiet_hours = QuietHours.read(settings.alert_quiet_hours)
@@ -68,10 +68,10 @@ class Alerts:
         return judge(found, self.store.standings(), instant_us(now.at), self.patience, quiet, self.repeat)
 
     def _placed(self, alert: Alert) -> Alert:
-        if self.partition is None:
+        if self.place is None:
             return alert
-        link = f"/partitions/{self.partition}?to={quote(alert.link or '/')}"
-        return replace(alert, title=f"Partition {self.partition}: {alert.title}", link=link)
+        title = f"{self.place.label.capitalize()}: {alert.title}"
+        return replace(alert, title=title, link=self.place.page(alert.link or "/"))
 
     def _messages(self, outcome: Outcome, now_us: int) -> list[Message]:
         """Returns a message for each channel about all that is new, and about what lasts unless one waits there."""

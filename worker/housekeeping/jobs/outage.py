@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from firmq.shared.config.settings import Settings
+    from firmq.shared.config.stores import Place
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Outage:
         leadership: Leadership,
         channels: Sequence[Channel],
         settings: Settings,
-        partition: int | None,
+        place: Place | None = None,
     ) -> None:
         self.redis = redis
         self.leadership = leadership
@@ -47,10 +48,10 @@ class Outage:
         self.instance = settings.instance_id
         self.patience = settings.alert_after
         self.interval = timedelta(seconds=settings.housekeeper_alerts_interval)
-        self.of = "Redis" if partition is None else f"The Redis of partition {partition}"
+        self.of = "Redis" if place is None else f"The Redis of {place.label}"
         self.effect = "No task is accepted, and none is started."
-        if partition is not None:
-            self.effect = "The tasks of this partition wait; other partitions continue."
+        if place is not None:
+            self.effect = f"The tasks of this {place.stores.noun} wait; other {place.stores.noun}s continue."
         self.led = False
         self.since: float | None = None
         self.notified: list[Channel] = []

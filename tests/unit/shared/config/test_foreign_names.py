@@ -40,7 +40,6 @@ def test_service_links_are_not_read_and_said_so(
     ("environment", "unused"),
     [
         ({"REDIS_URL": "redis://one", "REDIS_HOST": "two", "REDIS_PORT": "6379"}, ["REDIS_HOST", "REDIS_PORT"]),
-        ({"REDIS_PARTITIONS": "redis://one,", "REDIS_HOST": "two"}, ["REDIS_HOST"]),
         ({"REDIS_URL": "redis://one", "REDIS_CA_FILE": "/ca"}, ["REDIS_CA_FILE"]),
         ({"REDIS_URL": "rediss://one", "REDIS_CA_FILE": "/ca", "REDIS_HOST": ""}, []),
         ({"REDIS_HOST": "one", "REDIS_SENTINEL_PASSWORD": "x"}, ["REDIS_SENTINEL_PASSWORD"]),

@@ -106,7 +106,7 @@ def test_no_message_and_no_traceback_quotes_a_part_of_a_password(special: str) -
 def _check_that_nothing_is_quoted(name: str, value: str) -> None:
     try:
         settings = load({name: value})
-        for each in settings.partitions.values():
+        for each in settings.stores.values():
             connect(each.store_url).close()
         if name == "REDIS_URL":
             settings_for(value, {})

@@ -7,11 +7,11 @@ from typing import Any
 
 from redis.exceptions import ConnectionError
 
-from firmq.worker.engine.link import AGE_TURN, HeartbeatsDue, PartitionLink, PartitionOrder
+from firmq.worker.engine.link import AGE_TURN, ClaimOrder, HeartbeatsDue, StoreLink
 from tests.unit.worker.fakes import FakeNotifications, FakeSession, FakeTime, claimed, link_to
 
 
-def links(many: int = 3) -> list[PartitionLink]:
+def links(many: int = 3) -> list[StoreLink]:
     return [link_to(FakeSession(FakeTime()), FakeNotifications(), number) for number in range(many)]
 
 
@@ -19,7 +19,7 @@ def test_home_comes_first_and_now_and_then_where_tasks_wait_longest() -> None:
     home, second, third = links()
     third.on_claimed([claimed("a", enqueued_us=5)], 1)
     second.on_claimed([claimed("b", enqueued_us=9)], 1)
-    order = PartitionOrder([home, second, third])
+    order = ClaimOrder([home, second, third])
     first = [next(iter(order)) for _ in range(AGE_TURN)]
     assert first == [home] * (AGE_TURN - 1) + [third]
 
@@ -30,7 +30,7 @@ def test_a_partition_that_gave_less_than_asked_for_has_nothing_that_waits() -> N
     assert link.oldest_us == 5
     link.on_claimed([claimed("a", enqueued_us=6)], 2)
     assert link.oldest_us == 0
-    assert list(PartitionOrder([link])) == [link]
+    assert list(ClaimOrder([link])) == [link]
 
 
 def test_a_partition_that_is_away_is_asked_until_it_answers() -> None:

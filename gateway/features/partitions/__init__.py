@@ -1,0 +1,1 @@
+"""Partitions: a system on several Redis servers, or on a cluster."""
