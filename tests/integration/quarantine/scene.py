@@ -1,6 +1,7 @@
 """A system that holds something of everything, and everybody who reads or writes it, in one process.
 
-It is built once and put back key by key before each case, so that hundreds of cases take seconds.
+It is built once and put back key by key before each case, so that hundreds of cases take seconds. Who reads a key is
+known from the commands that Redis sees, so a case asks those pages and addresses, not all of them.
 """
 
 from __future__ import annotations
@@ -113,13 +114,24 @@ class Scene:
         self.gateway = create_gateway(settings, connect(url))
         self.dashboard = create_dashboard(settings, connect(url), Users.load_or_exit(settings))
         self.keeper = build(settings, Scripts(connect(url))).runner
+        self.slept = 0.0
+        for job in (each for each in self.keeper.jobs if hasattr(each, "sleep")):
+            vars(job).update(sleep=self._sleep, clock=lambda: self.slept)
         self.names: dict[str, str] = {}
         self.honest: list[str] = []
         self._furnish()
         self.saved = {key: (redis.dump(key) or b"", max(redis.pttl(key), 0)) for key in redis.scan_iter()}
+        self.cases = 0
+        self.apps = {"gateway": self.gateway, "dashboard": self.dashboard}
+        self.all = [(name, path) for name, app in self.apps.items() for path in self.addresses(app)]
+        self.words = self._words()
 
     def close(self) -> None:
         self.as_part.close()
+
+    def _sleep(self, seconds: float) -> None:
+        """Lets a job that paces itself go on at once."""
+        self.slept += seconds
 
     # --- what there is ---
 
@@ -255,15 +267,48 @@ class Scene:
         for job in self.keeper.jobs:
             self.keeper.run_once(job)
 
-    def refusals(self, damaged: Sequence[str] = ()) -> Iterator[tuple[str, int, str]]:
-        """Whoever reads all there is: addresses that answered with a 5xx, and what they said."""
-        for app in (self.gateway, self.dashboard):
-            client = app.test_client()
-            tasks = [f"/tasks/{each}" for each in damaged]
-            for path in (*self.addresses(app), *tasks):
-                answer = client.get(path)
-                if answer.status_code >= 500:
-                    yield path, answer.status_code, answer.text
+    def refusals(
+        self, damaged: Sequence[str] = (), asked: Sequence[tuple[str, str]] | None = None
+    ) -> Iterator[tuple[str, int, str]]:
+        """Whoever reads what there is: addresses that answered with a 5xx, and what they said. All are asked, if not
+        said otherwise.
+        """
+        tasks = [(name, f"/tasks/{each}") for name in self.apps for each in damaged]
+        for name, path in (*(self.all if asked is None else asked), *tasks):
+            answer = self.apps[name].test_client().get(path)
+            if answer.status_code >= 500:
+                yield path, answer.status_code, answer.text
+
+    def readers(self, *keys: str) -> list[tuple[str, str]]:
+        """The addresses that name one of these keys to Redis."""
+        return [each for each in self.all if not self.words[each].isdisjoint(keys)]
+
+    def readers_and_some(self, *keys: str) -> list[tuple[str, str]]:
+        """The same, and a quarter of the others, another one in each case: what was damaged may have spread."""
+        self.cases += 1
+        readers = self.readers(*keys)
+        return readers + [each for each in self.all[self.cases % 4 :: 4] if each not in readers]
+
+    def _words(self) -> dict[tuple[str, str], set[str]]:
+        """What each address says to Redis, also in scripts: before anything has happened, and after that."""
+        words: dict[tuple[str, str], set[str]] = {each: set() for each in self.all}
+        with self.redis.monitor() as monitor:
+            for kept in (False, True):
+                if kept:
+                    self.keep()
+                for number, (name, path) in enumerate(self.all):
+                    self.redis.echo(f"begins {number}")
+                    self.forget()
+                    self.apps[name].test_client().get(path)
+                    self.redis.echo("ends")
+            self.redis.echo("over")
+            asked = None
+            while (said := monitor.next_command()["command"].split(" "))[1:] != ["over"]:
+                if said[0] == "ECHO":
+                    asked = self.all[int(said[2])] if said[1] == "begins" else None
+                elif asked:
+                    words[asked].update(said)
+        return words
 
     def addresses(self, app: Flask) -> Iterator[str]:
         for rule in app.url_map.iter_rules():

@@ -56,11 +56,21 @@ TRUE_REFUSALS = ("/problems/corrupt-record", "no worker has registered its task 
 """What is answered once housekeeping has been by: the second while no live worker writes its types anew."""
 
 
-def endure(scene: Scene, caplog: pytest.LogCaptureFixture, damaged: Sequence[str] = ()) -> None:
-    """Everybody meets the damage before housekeeping does, and again after it; `damaged` tasks are shown too."""
+def endure(
+    scene: Scene,
+    caplog: pytest.LogCaptureFixture,
+    damaged: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    refused: Sequence[int] = (503,),
+) -> None:
+    """Everybody meets the damage before housekeeping does, and again after it; `damaged` tasks are shown too.
+
+    Everybody is who reads one of `keys`, if they are given. `refused` are the statuses of refusals that need no reason.
+    """
+    chosen = keys and not LONG
     caplog.clear()
-    for path, status, said in scene.refusals(damaged):
-        assert status == 503 or "/problems/corrupt-record" in said, (path, said)
+    for path, status, said in scene.refusals(damaged, scene.readers(*keys) if chosen else None):
+        assert status in refused or "/problems/corrupt-record" in said, (path, said)
     scene.work()
     for _ in range(10):
         scene.keep()
@@ -69,7 +79,8 @@ def endure(scene: Scene, caplog: pytest.LogCaptureFixture, damaged: Sequence[str
             break
     assert not scene.unfinished()
     scene.forget()
-    assert not [each for each in scene.refusals(damaged) if not any(why in each[2] for why in TRUE_REFUSALS)]
+    again = scene.refusals(damaged, scene.readers_and_some(*keys) if chosen else None)
+    assert not [each for each in again if not any(why in each[2] for why in TRUE_REFUSALS)]
     thrown = [record for record in caplog.records if record.exc_info]
     assert not thrown, (thrown[0].getMessage(), thrown[0].exc_text)
 
@@ -107,4 +118,4 @@ def test_a_key_of_another_type_stops_no_part(
         if key in map(keys.rq_job, scene.honest):
             continue
         put(scene.redis, key, wrong)
-        endure(scene, caplog)
+        endure(scene, caplog, keys=[key])

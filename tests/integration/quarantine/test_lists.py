@@ -127,6 +127,5 @@ def test_a_worker_that_says_anything_of_itself_is_shown(spoilt: Scene) -> None:
     record = json.loads(spoilt.redis.get(keys.worker(WORKER)) or b"")
     for member in record:
         for value in MEMBERS:
-            spoilt.put_back()
             spoilt.redis.set(keys.worker(WORKER), json.dumps({**record, member: value}))
             worker_is_shown(spoilt)

@@ -113,14 +113,24 @@ def test_a_corrupt_field_stops_no_part(scene: Scene, caplog: pytest.LogCaptureFi
 def test_a_damaged_result_is_said_to_be(scene: Scene, caplog: pytest.LogCaptureFixture, garbage: str) -> None:
     scene.put_back()
     task_id = scene.names["completed"]
-    scene.redis.xadd(keys.rq_results(task_id), {"return_value": RESULTS[garbage]})
+    key = keys.rq_results(task_id)
+    scene.redis.xadd(key, {"return_value": RESULTS[garbage]})
     answer = scene.gateway.test_client().get(f"/tasks/{task_id}")
     assert "the result cannot be read" in answer.json["corrupt"]  # type: ignore[index]
-    endure(scene, caplog)
+    endure(scene, caplog, keys=[key])
 
 
-@pytest.mark.parametrize("kind", ["string", "list", "set", "zset", "stream"])
-@pytest.mark.parametrize("state", ["pending", "running", "scheduled", "blocked", "retrying", "completed", "failed"])
+KINDS = ("string", "list", "set", "zset", "stream")
+WHEREVER = ("pending", "running", "scheduled", "blocked", "retrying", "completed", "failed")
+OTHERS = [
+    (kind, state)
+    for at, state in enumerate(WHEREVER)
+    for number, kind in enumerate(KINDS)
+    if LONG or number == at % len(KINDS)
+]
+
+
+@pytest.mark.parametrize(("kind", "state"), OTHERS)
 def test_a_record_of_another_type_stops_no_part(
     scene: Scene, caplog: pytest.LogCaptureFixture, kind: str, state: str
 ) -> None:
@@ -129,4 +139,4 @@ def test_a_record_of_another_type_stops_no_part(
     key = keys.rq_job(copy)
     scene.redis.delete(key)
     put(scene.redis, key, kind)
-    endure(scene, caplog, [copy])
+    endure(scene, caplog, [copy], [keys.rq_job(scene.names[state])])

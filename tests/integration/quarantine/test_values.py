@@ -68,4 +68,4 @@ def test_strange_values_stop_no_part(scene: Scene, caplog: pytest.LogCaptureFixt
     for key in scene.keys_of(KINDS[name])[:3]:
         scene.put_back()
         spoil(scene.redis, key, KINDS[name], TEXTS[number])
-        endure(scene, caplog)
+        endure(scene, caplog, keys=[key])
