@@ -58,7 +58,6 @@ def refused_in_time(http: FlaskClient, method: str, path: str) -> None:
     assert int(answer.headers["Retry-After"]) >= 1
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(("method", "path"), REQUESTS)
 def test_every_address_answers_503_in_time_while_redis_hangs(frozen: Gateway, method: str, path: str) -> None:
     refused_in_time(frozen.http, method, path)

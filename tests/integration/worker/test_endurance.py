@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from firmq.shared.domain.task import TaskState
+from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ROUND = 50_000 if os.environ.get("TEST_LONG") == "1" else 10_000
 
@@ -62,4 +63,4 @@ def test_an_idle_worker_costs_few_commands_and_hardly_any_processor(system: Syst
     commands, cores = idle_for(20)  # a whole number of heartbeats and of claims
     print(f"idle: {commands:.1f} commands a second, {cores:.2%} of a core")
     assert commands <= 8
-    assert cores <= 0.005
+    judge("a second of an idle worker on the processor", cores, 0.005)
