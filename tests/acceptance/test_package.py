@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.acceptance.running import product
 from tests.support.harness import ROOT, free_port, wait_until
@@ -191,25 +194,51 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def installed(folder: Path, *requirements: str) -> Path:
-    """A new environment with these packages; the folder of its commands."""
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+def installed(folder: Path, wheel: Path, *extras: str) -> Path:
+    """A new environment with the wheel, what it requires, and pytest for an extra; the folder of its commands.
+
+    What it requires is linked from the environment of the tests: to install it would take a minute of processor.
+    """
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     commands = folder / "venv" / "bin"
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-compile")
-    run(commands / "python", "-m", "pip", "install", *quiet, *requirements, cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", commands / "python")
+    run(*pip, "install", *quiet, "--no-deps", wheel, cwd=folder)
+    [packages] = (folder / "venv").glob("lib/*/site-packages")
+    [ours] = packages.glob("firmq-*.dist-info")
+    seen: set[tuple[str, str]] = set()
+    with_pytest = required(distribution("pytest"), (), seen) if extras else ()
+    for each in (*required(Distribution.at(ours), extras, seen), *with_pytest):
+        for file in each.files or ():
+            place = packages / file
+            if ".." not in file.parts and not place.exists():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(each.locate_file(file))
     return commands
+
+
+def required(what: Distribution, extras: Iterable[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
+    """A distribution and what it requires with some extras, with what that requires."""
+    for extra in ("", *extras):
+        if (what.name, extra) not in seen:
+            seen.add((what.name, extra))
+            yield what
+            for each in map(Requirement, what.requires or ()):
+                if not each.marker or each.marker.evaluate({"extra": extra}):
+                    found = what if each.name == what.name else distribution(each.name)
+                    yield from required(found, each.extras, seen)
 
 
 @pytest.fixture(scope="module")
 def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Commands of an environment with the package alone."""
-    return installed(tmp_path_factory.mktemp("alone"), str(wheel))
+    return installed(tmp_path_factory.mktemp("alone"), wheel)
 
 
 @pytest.fixture(scope="module")
 def complete(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Commands of an environment with all parts and a Redis."""
-    return installed(tmp_path_factory.mktemp("complete"), f"{wheel}[local]", "pytest")
+    return installed(tmp_path_factory.mktemp("complete"), wheel, "local")
 
 
 @pytest.fixture(scope="module")

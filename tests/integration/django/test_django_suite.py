@@ -25,10 +25,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of Django's tests."""
     folder = tmp_path_factory.mktemp("django")
     if not (given := os.environ.get("TEST_DJANGO_SDIST")):
+        kept = ROOT / ".bench" / "django" / DJANGO  # for the other version of Python, and the next time
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check")
-        what = ("--no-deps", "--no-binary", ":all:", "--ignore-requires-python", "--dest", folder, DJANGO)
-        subprocess.run([*pip, *what], check=True, timeout=290)
-        [given] = map(str, folder.glob("*.tar.gz"))
+        what = ("--no-deps", "--no-binary", ":all:", "--ignore-requires-python", "--dest", kept, DJANGO)
+        if not list(kept.glob("*.tar.gz")):
+            subprocess.run([*pip, *what], check=True, timeout=290)
+        [given] = map(str, kept.glob("*.tar.gz"))
     with tarfile.open(given) as archive:
         wanted = [each for each in archive.getmembers() if "/tests/tasks/" in each.name]
         unpack(archive, folder, wanted)
