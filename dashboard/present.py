@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from firmq.shared.domain.duration import in_units
 from firmq.shared.domain.sanitize import plain
+from firmq.shared.domain.task import as_given
 
 if TYPE_CHECKING:
     from firmq.shared.domain.task import TaskDetail
@@ -60,9 +61,7 @@ def options_of_copy(task: TaskDetail) -> dict[str, Any]:
         "tags": [each for each in task.summary.tags if not each.startswith("schedule:")],
         "timeout": task.timeout and task.timeout.total_seconds(),
         "retry": dict(task.retry),
-        "limit_key": task.limit_key,
-        "fair_key": task.fair_key,
-        "score": task.score,
+        **as_given(task),
     }
     return {name: value for name, value in found.items() if value or value == 0}
 

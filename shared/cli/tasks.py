@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from firmq.shared.cli import data
 from firmq.shared.cli.arguments import add_period, moment
@@ -139,23 +139,8 @@ def _add_submit(commands: Any) -> None:
 
 def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Submits a task and prints its id."""
-    options: Options = {
-        "queue": wanted.queue,
-        "priority": wanted.priority,
-        "delay": wanted.delay,
-        "run_at": wanted.run_at,
-        "expires_in": wanted.expires_in,
-        "timeout": wanted.time_limit,
-        "max_retries": wanted.max_retries,
-        "tags": wanted.tags,
-        "unique_key": wanted.unique_key,
-        "on_conflict": wanted.on_conflict,
-        "depends_on": wanted.depends_on,
-        "placement_key": wanted.placement_key,
-        "limit_key": wanted.limit_key,
-        "fair_key": wanted.fair_key,
-        "score": wanted.score,
-    }
+    given = {name: value for name, value in vars(wanted).items() if name in Options.__annotations__}
+    options = cast("Options", given | {"timeout": wanted.time_limit})
     value = data.read_data(wanted.data)
     task = client.submit(wanted.type, value, idempotency_key=wanted.idempotency_key, **options)
     if out.as_json:

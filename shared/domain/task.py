@@ -152,7 +152,12 @@ class Webhook:
 
 
 AS_GIVEN = ("limit_key", "fair_key", "score")
-"""Options that pass from a request to the record, and back to an answer, as they are."""
+"""Options that pass from a request to the record, and back to an answer, as they are: texts or numbers."""
+
+
+def as_given(source: object) -> dict[str, Any]:
+    """Returns these options of a body, a task or a schedule."""
+    return {name: getattr(source, name) for name in AS_GIVEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

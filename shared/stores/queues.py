@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from firmq.shared.domain import task_data
 from firmq.shared.domain.clock import instant, instant_us, to_us
-from firmq.shared.domain.task import NewTask, TaskState, Webhook
+from firmq.shared.domain.task import NewTask, TaskState, Webhook, as_given
 from firmq.shared.errors import BatchStopped, IllegalTransition, QueueFull, TaskNotFound
 from firmq.shared.redis.client import text, translated
 from firmq.shared.stores.pauses import Pause, Pauses, read_pause
@@ -399,12 +399,9 @@ def _extra(task: NewTask) -> str:
         found += "retry", json.dumps(task.retry)
     if task.meta:
         found += "meta", json.dumps(task.meta)
-    if task.limit_key:
-        found += "limit_key", task.limit_key
-    if task.fair_key:
-        found += "fair_key", task.fair_key
-    if task.score is not None:
-        found += "score", repr(task.score)
+    for name, value in as_given(task).items():
+        if value is not None:
+            found += name, str(value)
     if task.submitted_by:
         found += "submitted_by", task.submitted_by
     return _ENCODER.encode(found) if found else ""
@@ -439,12 +436,7 @@ def _batch_terms(task: NewTask) -> str:
         terms["conflict"] = task.unique.on_conflict
         if task.unique.client:
             terms["client"], terms["by"] = task.unique.client, task.unique.by
-    if task.limit_key:
-        terms["limit"] = task.limit_key
-    if task.fair_key:
-        terms["fair"] = task.fair_key
-    if task.score is not None:
-        terms["score"] = task.score
+    terms |= {name: value for name, value in as_given(task).items() if value is not None}
     return json.dumps(terms) if terms else ""
 
 

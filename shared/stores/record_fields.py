@@ -18,6 +18,7 @@ from firmq.shared.domain.retry import Changes, RetryPolicy
 from firmq.shared.domain.step import SIGNAL, Step, read_step
 from firmq.shared.domain.strict_json import load_anything
 from firmq.shared.domain.task import (
+    AS_GIVEN,
     Attempt,
     BatchPlace,
     ErrorInfo,
@@ -135,6 +136,9 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
             wrong.append(f"{what} cannot be read: {error}")
             return otherwise
 
+    given: dict[str, Any] = {name: text(fields[name]) for name in AS_GIVEN if name in fields}
+    if "score" in given:
+        given["score"] = summary.score
     detail = TaskDetail(
         summary=summary,
         data=attempt_read("the data", lambda: _loaded(task_data.decode(summary.type, fields["data"])), None),
@@ -157,9 +161,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         children=tuple(_children(fields)),
         children_count=attempt_read("the number of children", lambda: whole(fields.get("children", 0)), 0),
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
-        limit_key=text(fields["limit_key"]) if "limit_key" in fields else None,
-        fair_key=text(fields["fair_key"]) if "fair_key" in fields else None,
-        score=summary.score if "score" in fields else None,
+        **given,
         throttled_by=_group(fields.get("wait_queue")),
         pinned_to=text(fields["refused"])[1:] if fields.get("refused", b"").startswith(b"=") else None,
         refusal=text(fields["refusal"]) if "refusal" in fields else None,

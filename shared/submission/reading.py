@@ -36,7 +36,7 @@ def detail(
 ) -> TaskDetail:
     """Returns a task with its whole record; `policy` is its type's, `deliveries` are its webhook deliveries."""
     return TaskDetail(
-        **_summary(found.summary, with_traceback=True),
+        **stored.as_given(found) | _summary(found.summary, with_traceback=True),
         data=found.data,
         result=found.result,
         max_retries=policy.override(found.retry).max_retries,
@@ -44,8 +44,6 @@ def detail(
         expires_at=found.expires_at,
         cancel_reason=found.cancel_requested,
         unique_key=found.unique_key,
-        limit_key=found.limit_key,
-        fair_key=found.fair_key,
         throttled_by=found.throttled_by,
         refusal=found.refusal,
         warnings=tuple(warnings),

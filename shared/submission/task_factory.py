@@ -19,6 +19,7 @@ from firmq.shared.domain.task import (
     OnParentFailure,
     Parent,
     Unique,
+    as_given,
     new_task_id,
 )
 from firmq.shared.stores.payloads import Payloads
@@ -152,9 +153,7 @@ class TaskFactory:
             parents=_parents(body.depends_on, find) if body.depends_on else (),
             batch=batch,
             on_parent_failure=OnParentFailure(body.on_parent_failure or OnParentFailure.CANCEL),
-            limit_key=body.limit_key,
-            fair_key=body.fair_key,
-            score=body.score,
+            **as_given(body),
             webhook=body.webhook.webhook() if body.webhook else None,
             submitted_by=submitter.name,
         )

@@ -7,7 +7,7 @@
 --   from now), tags ("" or a JSON array), extra ("" or a JSON array of more fields and their values in turns), terms
 --   ("" or a JSON object: `unique` its unique key, `until` when it frees that ("start", "end" or milliseconds),
 --   `conflict` its handling when another task holds it: "refuse", "existing" or "replace"; `client` and `by`, where callers
---   have names, the submitter, and the same with the API key; `limit`, `fair` and `score` its limit_key, fair_key and score).
+--   have names, the submitter, and the same with the API key; its `limit_key`, `fair_key` and `score`).
 --   A task with relations has them in its extra fields: `relations` = "1" (first), with `parents` (JSON: lists of id and
 --   "success" or "end") and `on_parent_failure`, with `batch` and `batch_index`, with `after_batch`, or with `webhook`
 --   (see `_webhooks.lua`).
@@ -53,19 +53,19 @@ end
 -- Where tasks of its limit or type wait already, or tenants take turns, a task is throttled from the beginning.
 local waiting = {}
 local function group_for(task_type, terms)
-  local names = limited and limit_names(task_type, terms and terms.limit) or {}
+  local names = limited and limit_names(task_type, terms and terms.limit_key) or {}
   if limited then names[#names + 1] = worker_queue(task_type) end
   for _, name in ipairs(names) do
     if waiting[name] == nil then waiting[name] = redis.call('ZSCORE', keys.LIMITS_DUE, name) or false end
     if waiting[name] then return name end
   end
-  return terms and (terms.fair or terms.score) and ''
+  return terms and (terms.fair_key or terms.score) and ''
 end
 
 local function enqueue_or_throttle(id, queue, task_type, terms, score)
   local group, lane = group_for(task_type, terms), lane_of(queue, task_type)
   if not group then return enqueue_later(queue, lane, id, score) end
-  enter_wait_queue(id, lane, group, terms and terms.fair or '', num(now + created), terms and terms.score)
+  enter_wait_queue(id, lane, group, terms and terms.fair_key or '', num(now + created), terms and terms.score)
   if worker_queue_parts(group) then wake_for_type(group)
   elseif group == '' or tonumber(waiting[group]) <= now then notify_workers(1, lane) end
 end
