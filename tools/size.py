@@ -21,6 +21,8 @@ PRODUCT = ("gateway", "worker", "dashboard", "shared", "firmq")
 INTEGRATIONS = ("django", "fastapi", "flask", "outbox", "testing")
 """Folders of `firmq/`. Each is one folder with one door that nothing else of the product imports: users import it."""
 _GENERATED = re.compile(r"^# Generated from \S+ by ")
+_TASKS = ("NewTask", "TaskOptions", "TaskSummary", "Task", "TaskDetail")
+"""Classes whose fields are the fields of a task."""
 _PARTITIONS = re.compile(r"partition(?!\()", re.IGNORECASE)
 """Not the method of strings, `text.partition(" ")`."""
 
@@ -66,6 +68,19 @@ def mention_partitions() -> int:
 def name_one_option() -> int:
     """Returns how many files name one option of a task, `fair_key`."""
     return sum("fair_key" in text(path) for path in files(*PRODUCT))
+
+
+def describe_a_task() -> int:
+    """Returns how many classes declare eight or more fields, at least half of them with names of a task's fields."""
+    classes = [(node.name, _fields(node)) for node in _nodes() if isinstance(node, ast.ClassDef)]
+    of_a_task = set[str]().union(*(names for name, names in classes if name in _TASKS))
+    return sum(len(names) >= 8 and len(names & of_a_task) * 2 >= len(names) for _, names in classes)
+
+
+def _fields(node: ast.ClassDef) -> set[str]:
+    return {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
 
 
 def longest_script() -> int:
@@ -114,6 +129,7 @@ MEASURES = (
     Measure("of these the core: neither features nor integrations", core, 57_900, 36_000),
     Measure("files that mention partitions, beside their own", mention_partitions, 77, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 26, 10),
+    Measure("classes that declare a task (8 or more fields)", describe_a_task, 12, 6),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
