@@ -66,6 +66,20 @@ class Parser(argparse.ArgumentParser):
         return [each for each in [next(words, None)] if each is not None] if takes else []
 
 
+def command(group: Any, name: str, text: str, run: Any, *given: str, **defaults: Any) -> argparse.ArgumentParser:
+    """Adds a command with plain arguments and options, and returns its parser."""
+    one: argparse.ArgumentParser = group.add_parser(name, help=text)
+    for each in given:
+        one.add_argument(each)
+    one.set_defaults(run=run, **defaults)
+    return one
+
+
+def add_limit(one: argparse.ArgumentParser) -> None:
+    """Adds the option for the length of a list."""
+    one.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
+
+
 def add_period(one: argparse.ArgumentParser, what: str) -> None:
     """Adds the options for a period in which tasks did `what`."""
     for name, when in (("since", "at this time or later"), ("until", "at this time or earlier")):

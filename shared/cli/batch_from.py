@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from firmq.shared.cli.arguments import command
 from firmq.shared.cli.bulk import add_filters, add_place, filters_of
 from firmq.shared.cli.output import Output
 from firmq.shared.client import Client
@@ -13,7 +14,7 @@ from firmq.shared.client import Client
 
 def add_command(commands: Any) -> None:
     """Adds the command to the parser."""
-    one = commands.add_parser("batch-from", help="submit a batch with a task for each of many earlier ones")
+    one = command(commands, "batch-from", "submit a batch with a task for each of many earlier ones", create)
     example = '{"type": "publish", "data": {"url": {"$from": "result.url"}}}'
     one.add_argument("task", type=_task, metavar="TASK", help=f"JSON, for example: {example}")
     add_filters(one)
@@ -23,7 +24,6 @@ def add_command(commands: Any) -> None:
     one.add_argument("--name", help="name of the new batch")
     one.add_argument("--max-running", type=int)
     one.add_argument("--idempotency-key", help="makes a repetition create no second batch")
-    one.set_defaults(run=create)
 
 
 def _task(text: str) -> dict[str, Any]:
@@ -38,15 +38,8 @@ def _task(text: str) -> dict[str, Any]:
 
 def create(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Creates the batch and prints refused tasks. Returns 1 when any was refused."""
-    found = client.batches.create_from(
-        wanted.task,
-        batch_id=wanted.batch,
-        name=wanted.name,
-        max_running=wanted.max_running,
-        idempotency_key=wanted.idempotency_key,
-        limit=wanted.limit,
-        **filters_of(wanted),
-    )
+    options = {name: getattr(wanted, name) for name in ("name", "max_running", "idempotency_key", "limit")}
+    found = client.batches.create_from(wanted.task, batch_id=wanted.batch, **options, **filters_of(wanted))
     if out.as_json:
         out.value(found)
     else:

@@ -5,34 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from firmq.shared.cli.arguments import command
 from firmq.shared.cli.bulk import add_filters, filters_of
-from firmq.shared.cli.output import Output
+from firmq.shared.cli.output import Output, columns
 from firmq.shared.client import Client, ValueCounts
 
-_LIST = {"value": "VALUE", "tasks": "TASKS"}
+_LIST = columns("value, tasks")
 
 
 def add_command(commands: Any) -> None:
     """Adds the command to the parser."""
-    one = commands.add_parser("breakdown", help="count tasks by the fields of their data and by tag")
+    one = command(commands, "breakdown", "count tasks by the fields of their data and by tag", count)
     one.add_argument("field", nargs="?", metavar="FIELD", help="such as customer.id; default: the first tasks' fields")
     add_filters(one)
     one.add_argument("--batch", help="the tasks of this batch; of the filters, only --status applies then")
     one.add_argument("--limit", type=int, default=10, metavar="N", help="values of a field, at most 100 (default: 10)")
-    one.set_defaults(run=count)
 
 
-def count(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def count(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Prints the most frequent values of each field."""
     found = client.breakdown(wanted.field, batch_id=wanted.batch, **filters_of(wanted))
     if out.as_json:
         out.value(found)
-        return 0
+        return
     large = f"; {found.large} with more than 64 kB of data are not counted" if found.large else ""
     out.line(f"{found.tasks} tasks" + ("" if found.complete else "; these are the latest, there are more") + large)
     for each in (*found.fields, found.tags) if not wanted.field else found.fields:
         _print(out, each, wanted.limit)
-    return 0
 
 
 def _print(out: Output, values: ValueCounts, limit: int) -> None:

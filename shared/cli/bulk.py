@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from firmq.shared.cli.arguments import add_period
+from firmq.shared.cli.arguments import add_period, command
 from firmq.shared.cli.data import read_data
-from firmq.shared.cli.output import Output, dump
+from firmq.shared.cli.output import Output, columns, dump
 from firmq.shared.cli.tasks import SEARCH
 from firmq.shared.client import BulkPreview, Client, TaskState
 
@@ -29,16 +29,8 @@ _FILTERS = (
     *("status", "type", "queue", "tag", "submitted_by", "cause", "since", "until", "deleted", "search"),
     "partition",
 )
-_LIST = {
-    "action_id": "BULK ACTION",
-    "action": "ACTION",
-    "status": "STATUS",
-    "done": "DONE",
-    "total": "TOTAL",
-    "rate": "PER SECOND",
-    "what": "TASKS",
-}
-_SAMPLE = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "SUBMITTED"}
+_LIST = columns("action_id BULK ACTION, action, status, done, total, rate PER SECOND, what TASKS")
+_SAMPLE = columns("task_id TASK, type, status, queue, created_at SUBMITTED")
 
 
 def add_commands(group: Any) -> None:
@@ -63,11 +55,9 @@ def add_commands(group: Any) -> None:
         one.add_argument("--yes", action="store_true", help="start the action; else count and show some of the tasks")
         one.add_argument("--wait", action="store_true", help="wait for its end")
         one.set_defaults(run=act, action=name.replace("-", "_"), to=None)
-    group.add_parser("list", help="list bulk actions, newest first").set_defaults(run=show_all)
+    command(group, "list", "list bulk actions, newest first", show_all)
     for name, text in {"show": "show a bulk action", **_CHANGES}.items():
-        one = group.add_parser(name, help=text)
-        one.add_argument("action_id", metavar="ID")
-        one.set_defaults(run=change, change=name)
+        command(group, name, text, change, change=name).add_argument("action_id", metavar="ID")
 
 
 def add_change(one: argparse.ArgumentParser) -> None:
@@ -144,13 +134,10 @@ def show_preview(found: BulkPreview, out: Output) -> int:
     return int(found.unfit > 0)
 
 
-def show_all(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def show_all(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     out.table(_LIST, client.bulk_actions.all())
-    return 0
 
 
-def change(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    bulk = client.bulk_actions
-    made = {"show": bulk.get, "pause": bulk.pause, "resume": bulk.resume, "abort": bulk.abort, "undo": bulk.undo}
-    out.value(made[wanted.change](wanted.action_id))
-    return 0
+def change(client: Client, wanted: argparse.Namespace, out: Output) -> None:
+    method = "get" if wanted.change == "show" else wanted.change
+    out.value(getattr(client.bulk_actions, method)(wanted.action_id))

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any, cast
 
+from firmq.shared.cli.arguments import command
 from firmq.shared.cli.output import Output
 from firmq.shared.client import Client, ClientError
 
@@ -19,17 +20,15 @@ _NAMED = ("queues", "schedules", "types")
 
 def add_command(commands: Any) -> None:
     """Adds the command to the parser."""
-    one = commands.add_parser("completion", help="print a script for tab completion in a shell")
+    one = command(commands, "completion", "print a script for tab completion in a shell", print_script)
     one.add_argument("shell", choices=["bash", "zsh", "fish"])
-    one.set_defaults(run=print_script)
 
 
-def print_script(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def print_script(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Prints the script of a shell."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode(["firmq"], shell=wanted.shell), file=out.stream)
-    return 0
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

@@ -10,43 +10,33 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from firmq.shared.cli.arguments import command
 from firmq.shared.cli.files import change_file
-from firmq.shared.cli.output import Output
+from firmq.shared.cli.output import Output, columns
 from firmq.shared.client import Client
 from firmq.shared.errors import SettingsError
 from firmq.shared.stores.api_keys import Scope, key_lines, new_key, read_keys, read_moment
 
-_KEYS = {
-    "id": "KEY",
-    "client": "CLIENT",
-    "scopes": "SCOPES",
-    "rate": "RATE",
-    "expires_at": "EXPIRES",
-    "last_used_at": "LAST USED",
-}
+_KEYS = columns("id KEY, client, scopes, rate, expires_at EXPIRES, last_used_at LAST USED")
 _DAYS = {"h": 1 / 24, "d": 1, "w": 7, "y": 365}
 
 
 def add_commands(group: Any) -> None:
     """Adds the commands to the parser."""
-    create = group.add_parser("create", help="create a key; prints a line for API_KEYS or a key file")
+    create = command(group, "create", "create a key; prints a line for API_KEYS or a key file", create_key)
     create.add_argument("client", help="name of the client in the log and the audit record")
-    create.add_argument(
-        "scopes", nargs="+", choices=[each.value for each in Scope], metavar="SCOPE", help=", ".join(Scope)
-    )
+    scopes = [each.value for each in Scope]
+    create.add_argument("scopes", nargs="+", choices=scopes, metavar="SCOPE", help=", ".join(scopes))
     create.add_argument("--rate", help="requests per time, such as 100/s or 1000/m")
     create.add_argument("--expires", metavar="WHEN", help="after 12h, 90d or 1y, or on 2027-01-31")
     create.add_argument("--file", metavar="PATH", help="key file to add the line to; default: print it")
-    create.set_defaults(run=create_key)
-    lists = group.add_parser("list", help="list the keys of the gateway, with last use")
-    lists.set_defaults(run=list_keys)
-    revoke = group.add_parser("revoke", help="remove a key from a key file")
+    command(group, "list", "list the keys of the gateway, with last use", list_keys)
+    revoke = command(group, "revoke", "remove a key from a key file", revoke_key)
     revoke.add_argument("id", help="the part of the key between the two _")
     revoke.add_argument("--file", metavar="PATH", required=True)
-    revoke.set_defaults(run=revoke_key)
 
 
-def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Creates a key; its line is written to a file or standard output. The key itself is shown only once."""
     expires_at = _moment(wanted.expires) if wanted.expires else None
     key, text = new_key(wanted.client, [Scope(each) for each in wanted.scopes], wanted.rate, expires_at)
@@ -60,16 +50,14 @@ def create_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     else:
         print(f"key, shown only once: {text}\nline for API_KEYS or a key file:", file=sys.stderr)
         print(key.line)
-    return 0
 
 
-def list_keys(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def list_keys(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     items = client.transport.ask("GET", "/admin/keys").document["items"]
     out.table(_KEYS, items if out.as_json else map(_row, items))
-    return 0
 
 
-def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Removes a key from a key file. The gateway applies the change within a second."""
     path = Path(wanted.file)
 
@@ -82,7 +70,6 @@ def revoke_key(client: Client, wanted: argparse.Namespace, out: Output) -> int:
 
     change_file(path, without)
     out.value({"id": wanted.id, "revoked": True})
-    return 0
 
 
 def _add(path: Path, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,8 +14,6 @@ from firmq.shared.cli.arguments import ASKED, Parser, add_format
 from firmq.shared.cli.output import Output
 from firmq.shared.client import Client, ClientError, NotInTime, Problem, TaskFailed, Unavailable, Unreachable
 from firmq.shared.client.client import DEFAULT_URL
-
-Run = Callable[[Client, argparse.Namespace, Output], int]
 
 _EPILOG = """\
 exit status: 0 done · 1 the task did not complete, or some tasks were refused · 2 invalid command line ·
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = Output(sys.stdout, as_json=wanted.json not in (False, "text"))
     try:
         with Client(wanted.url, timeout=wanted.timeout, patience=wanted.patience) as client:
-            return int(wanted.run(client, wanted, out))
+            return int(wanted.run(client, wanted, out) or Status.DONE)
     except (ClientError, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
@@ -88,16 +86,11 @@ def parser() -> Parser:
     top.add_argument("--url", help=f"address of the gateway (default: FIRMQ_URL, else {DEFAULT_URL})")
     top.add_argument("--version", action="version", version=f"firmq {_version()}")
     add_format(top, default=False)
-    top.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="time limit of one request (default: 10)"
-    )
-    top.add_argument(
-        "--patience",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long to retry while the gateway does not answer (default: 10)",
-    )
+    for name, text in (
+        ("--timeout", "time limit of one request (default: 10)"),
+        ("--patience", "how long to retry while the gateway does not answer (default: 10)"),
+    ):
+        top.add_argument(name, type=float, default=10.0, metavar="SECONDS", help=text)
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     tasks.add_commands(commands)
     operations.add_commands(commands)

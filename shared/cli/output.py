@@ -17,6 +17,12 @@ BAR = 30
 _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})
 
 
+def columns(text: str) -> dict[str, str]:
+    """Returns the titles of columns by field: of "at WHEN, due_at" WHEN and DUE AT."""
+    pairs = (each.strip().partition(" ") for each in text.split(","))
+    return {name: title or name.replace("_", " ").upper() for name, _, title in pairs}
+
+
 class Output:
     """An output stream with its format."""
 
@@ -29,6 +35,14 @@ class Output:
         """Prints a line of text; nothing in JSON mode."""
         if not self.as_json:
             print(_one_line(text), file=self.stream, flush=True)
+
+    def either(self, value: Any, text: str) -> None:
+        """Prints one object as JSON, or a line of text."""
+        self.value(value) if self.as_json else self.line(text)
+
+    def ended(self, done: Any) -> None:
+        """Prints the new state of a task."""
+        self.either(done, f"{done.task_id} {done.status}")
 
     def value(self, value: Any) -> None:
         """Prints one object: one field per line, or as JSON."""

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from firmq.shared.cli.output import Output
+from firmq.shared.cli.output import Output, columns
 from firmq.shared.client import Attempt, Error, TaskDetail
 
-_STEPS = {
-    "name": "STEP",
-    "kind": "KIND",
-    "attempt": "ATTEMPT",
-    "tries": "TRIES",
-    "started_at": "STARTED",
-    "seconds": "S",
-}
-_DELIVERIES = {"task_id": "DELIVERY", "status": "STATUS", "attempts": "ATTEMPTS", "ended_at": "ENDED"}
+_STEPS = columns("name STEP, kind, attempt, tries, started_at STARTED, seconds S")
+_DELIVERIES = columns("task_id DELIVERY, status, attempts, ended_at ENDED")
 _LONGEST = 100
 """Maximum characters of JSON on one line."""
 
@@ -37,10 +30,10 @@ def show_task(task: TaskDetail, out: Output) -> None:
         short = json.dumps(value, ensure_ascii=False)
         if value is not None:
             _section(out, name, short if len(short) <= _LONGEST else json.dumps(value, ensure_ascii=False, indent=2))
-    for name, columns, rows in (("steps", _STEPS, task.steps), ("deliveries", _DELIVERIES, task.deliveries)):
+    for name, titles, rows in (("steps", _STEPS, task.steps), ("deliveries", _DELIVERIES, task.deliveries)):
         if rows:
             _section(out, name, "")
-            out.table(columns, rows)
+            out.table(titles, rows)
     for attempt in task.attempts:
         _section(out, _title(attempt), "\n".join([_said(attempt.error), *attempt.logs]))
 

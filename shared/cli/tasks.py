@@ -13,14 +13,20 @@ from itertools import islice
 from typing import IO, Any, cast
 
 from firmq.shared.cli import data
-from firmq.shared.cli.arguments import add_period, moment
-from firmq.shared.cli.output import Output, dump
+from firmq.shared.cli.arguments import add_limit, add_period, command, moment
+from firmq.shared.cli.output import Output, columns, dump
 from firmq.shared.cli.task_text import show_task
 from firmq.shared.client import Batch, Client, NotFound, Task, TaskState
 from firmq.shared.submission.options import Options
 
 SEARCH = "words such as state:failed error:timeout data.customer:42 worker:NAME version:1.42 age>1h"
-_TASKS = {"task_id": "TASK", "type": "TYPE", "status": "STATUS", "queue": "QUEUE", "created_at": "CREATED"}
+_SCORE = "order in its queue, the lower the sooner"
+_TASKS = columns("task_id TASK, type, status, queue, created_at CREATED")
+_OF_BATCHES = ("name", "max_running", "stop_on_error", "idempotency_key")
+_FILTERS = (
+    *("status", "task_type", "queue", "priority", "tag", "submitted_by", "since", "until"),
+    *("min_score", "max_score", "deleted", "search"),
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -30,76 +36,59 @@ def add_commands(commands: Any) -> None:
         ("show", show, "show a task with all attempts, or a batch"),
         ("watch", watch, "follow a task or a batch until it has ended"),
     ):
-        one = commands.add_parser(name, help=text)
-        one.add_argument("id", help="id of a task or a batch")
-        one.set_defaults(run=run)
-
-    streams = commands.add_parser("stream", help="print the output of a task until it has ended: text, or JSON")
-    streams.add_argument("id")
-    streams.set_defaults(run=stream)
-
-    waits = commands.add_parser("wait", help="wait for a task and print its result")
-    waits.add_argument("id")
-    waits.add_argument(
-        "--for", dest="seconds", type=float, metavar="SECONDS", help="maximum time to wait (default: unlimited)"
-    )
-    waits.set_defaults(run=wait)
-
+        command(commands, name, text, run).add_argument("id", help="id of a task or a batch")
+    command(commands, "stream", "print the output of a task until it has ended: text, or JSON", stream, "id")
+    waits = command(commands, "wait", "wait for a task and print its result", wait, "id")
+    text = "maximum time to wait (default: unlimited)"
+    waits.add_argument("--for", dest="seconds", type=float, metavar="SECONDS", help=text)
     _add_list(commands)
     _add_changes(commands)
-    batches = commands.add_parser("batch", help="submit a file of tasks as a batch, one JSON object per line")
+    batches = command(commands, "batch", "submit a file of tasks as a batch, one JSON object per line", batch)
     batches.add_argument("file", type=str, help="path of the file; - reads standard input")
     batches.add_argument("--name")
     batches.add_argument("--max-running", type=int)
     batches.add_argument("--stop-on-error", type=int, metavar="FAILURES")
     batches.add_argument("--idempotency-key", help="makes resending the file store nothing twice")
     batches.add_argument("--watch", action="store_true", help="follow the batch until all its tasks have ended")
-    batches.set_defaults(run=batch)
 
 
 def _add_list(commands: Any) -> None:
-    lists = commands.add_parser("list", help="list tasks, newest first")
+    lists = command(commands, "list", "list tasks, newest first", list_tasks)
     lists.add_argument("--status", choices=[each.value for each in TaskState])
     lists.add_argument("--type", dest="task_type")
-    lists.add_argument("--queue")
-    lists.add_argument("--priority")
-    lists.add_argument("--tag")
+    for name in ("--queue", "--priority", "--tag"):
+        lists.add_argument(name)
     lists.add_argument("--submitted-by", metavar="CLIENT")
     add_period(lists, "submitted (with --status: entered it)")
-    lists.add_argument("--min-score", type=float, metavar="N", help="lowest score")
-    lists.add_argument("--max-score", type=float, metavar="N", help="highest score")
+    for bound, text in (("min", "lowest"), ("max", "highest")):
+        lists.add_argument(f"--{bound}-score", type=float, metavar="N", help=f"{text} score")
     lists.add_argument("--search", metavar="WORDS", help=SEARCH)
     lists.add_argument("--deleted", action="store_true", help="deleted tasks that can be restored")
-    lists.add_argument("--limit", type=int, default=50, help="maximum number; 0: all (default: 50)")
-    lists.set_defaults(run=list_tasks)
+    add_limit(lists)
 
 
 def _add_changes(commands: Any) -> None:
-    updates = commands.add_parser("update", help="change a task that waits")
+    updates = command(commands, "update", "change a task that waits", update)
     updates.add_argument("id", metavar="ID")
     updates.add_argument("--queue")
     updates.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run; 0: now")
     updates.add_argument("--run-at", type=moment, metavar="TIME")
     updates.add_argument("--data", help=data.HELP)
-    updates.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
-    updates.set_defaults(run=update)
-    signals = commands.add_parser("signal", help="send a task the signal that its handler waits for")
+    updates.add_argument("--score", type=float, metavar="N", help=_SCORE)
+    signals = command(commands, "signal", "send a task the signal that its handler waits for", signal)
     signals.add_argument("id", metavar="ID")
     signals.add_argument("name", metavar="NAME")
     signals.add_argument("--data", default="null", help=f"{data.HELP}; default: null")
     signals.add_argument("--replace", action="store_true", help="correct a signal that was sent with other data")
-    signals.set_defaults(run=signal)
-    restores = commands.add_parser("restore", help="restore tasks that were cancelled or deleted")
-    restores.add_argument("ids", nargs="+", metavar="ID")
-    restores.set_defaults(run=restore)
-    cancels = commands.add_parser("cancel", help="cancel tasks")
-    cancels.add_argument("ids", nargs="+", metavar="ID")
+    restores = command(commands, "restore", "restore tasks that were cancelled or deleted", restore)
+    cancels = command(commands, "cancel", "cancel tasks", cancel)
+    for each in (restores, cancels):
+        each.add_argument("ids", nargs="+", metavar="ID")
     cancels.add_argument("--reason", default="cancelled on the command line")
-    cancels.set_defaults(run=cancel)
 
 
 def _add_submit(commands: Any) -> None:
-    submits = commands.add_parser("submit", help="submit a task")
+    submits = command(commands, "submit", "submit a task", submit)
     submits.add_argument("type", help="task type; the error for an unknown one lists the known ones")
     submits.add_argument("data", nargs="?", help=data.HELP)
     where = submits.add_mutually_exclusive_group()
@@ -107,34 +96,23 @@ def _add_submit(commands: Any) -> None:
     where.add_argument("--priority", help="name of a configured queue; by default critical, high, normal or low")
     submits.add_argument("--delay", type=float, metavar="SECONDS", help="seconds before it may run")
     submits.add_argument("--run-at", type=moment, metavar="TIME", help="earliest start, such as 2030-01-31T12:00:00Z")
-    submits.add_argument(
-        "--expires-in", type=float, metavar="SECONDS", help="seconds after which it expires if not started"
-    )
+    text = "seconds after which it expires if not started"
+    submits.add_argument("--expires-in", type=float, metavar="SECONDS", help=text)
     submits.add_argument("--time-limit", type=float, metavar="SECONDS", help="time limit of one attempt")
     submits.add_argument("--max-retries", type=int, metavar="N", help="retries before it becomes a dead letter")
     submits.add_argument("--tag", action="append", dest="tags", metavar="TAG", help="tag to filter by; may be repeated")
     submits.add_argument("--unique-key", metavar="KEY", help="allow one task of the type with this key at a time")
-    submits.add_argument(
-        "--on-conflict", choices=["refuse", "existing", "replace"], help="action when another task holds the key"
-    )
-    submits.add_argument(
-        "--after",
-        action="append",
-        dest="depends_on",
-        metavar="TASK",
-        help="task that must complete first; may be repeated",
-    )
-    submits.add_argument(
-        "--placement-key",
-        metavar="KEY",
-        help="with several partitions: same key, same partition, so --after can name it",
-    )
+    text = "action when another task holds the key"
+    submits.add_argument("--on-conflict", choices=["refuse", "existing", "replace"], help=text)
+    text = "task that must complete first; may be repeated"
+    submits.add_argument("--after", action="append", dest="depends_on", metavar="TASK", help=text)
+    text = "with several partitions: same key, same partition, so --after can name it"
+    submits.add_argument("--placement-key", metavar="KEY", help=text)
     submits.add_argument("--limit-key", metavar="KEY", help="apply the limit of this key")
     submits.add_argument("--fair-key", metavar="TENANT", help="tenant of the task; tenants take turns")
-    submits.add_argument("--score", type=float, metavar="N", help="order in its queue, the lower the sooner")
+    submits.add_argument("--score", type=float, metavar="N", help=_SCORE)
     submits.add_argument("--idempotency-key", metavar="KEY", help="makes resending the task store nothing twice")
     submits.add_argument("--watch", action="store_true", help="follow the task until it has ended")
-    submits.set_defaults(run=submit)
 
 
 def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
@@ -143,14 +121,11 @@ def submit(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     options = cast("Options", given | {"timeout": wanted.time_limit})
     value = data.read_data(wanted.data)
     task = client.submit(wanted.type, value, idempotency_key=wanted.idempotency_key, **options)
-    if out.as_json:
-        out.value(task)
-    else:
-        out.line(task.task_id)
+    out.either(task, task.task_id)
     return _follow(client, task.task_id, out) if wanted.watch else 0
 
 
-def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def show(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Prints the whole record of a task or a batch."""
     try:
         found = client.get(wanted.id)
@@ -158,7 +133,6 @@ def show(client: Client, wanted: argparse.Namespace, out: Output) -> int:
         out.value(client.batches.get(wanted.id))
     else:
         out.value(found) if out.as_json else show_task(found, out)
-    return 0
 
 
 def watch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
@@ -185,7 +159,7 @@ def _states(client: Client, name: str) -> Iterator[Task | Batch]:
         yield from client.batches.watch(name)
 
 
-def stream(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def stream(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Prints chunks as they come: text as it is, anything else as JSON in a line of its own."""
     last = "\n"
     for each in client.stream(wanted.id):
@@ -198,34 +172,18 @@ def stream(client: Client, wanted: argparse.Namespace, out: Output) -> int:
             print(dump(each.chunk), file=out.stream, flush=True)
             last = "\n"
     print(end="" if last.endswith("\n") else "\n", file=out.stream, flush=True)
-    return 0
 
 
-def wait(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def wait(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Prints the result as JSON. Raises TaskFailed when the task ended in another state than completed."""
     print(dump(client.result(wanted.id, wanted.seconds)), file=out.stream)
-    return 0
 
 
-def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def list_tasks(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Lists tasks, newest first."""
-    found = client.tasks(
-        status=wanted.status,
-        task_type=wanted.task_type,
-        queue=wanted.queue,
-        priority=wanted.priority,
-        tag=wanted.tag,
-        submitted_by=wanted.submitted_by,
-        since=wanted.since,
-        until=wanted.until,
-        min_score=wanted.min_score,
-        max_score=wanted.max_score,
-        deleted=wanted.deleted,
-        search=wanted.search,
-    )
+    found = client.tasks(**{name: getattr(wanted, name) for name in _FILTERS})
     wanted_ones = islice(found, wanted.limit or None)
     out.table(_TASKS, wanted_ones if out.as_json else map(_task, wanted_ones))
-    return 0
 
 
 def _task(task: Task) -> dict[str, Any]:
@@ -233,58 +191,43 @@ def _task(task: Task) -> dict[str, Any]:
     return {**asdict(task), "status": "broken" if task.corrupt else task.status}
 
 
-def update(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def update(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     changes = {"queue": wanted.queue, "delay": wanted.delay, "run_at": wanted.run_at, "score": wanted.score}
     given = {name: value for name, value in changes.items() if value is not None}
     out.value(
         client.update(wanted.id, **given, **({"data": data.read_data(wanted.data)} if wanted.data is not None else {}))
     )
-    return 0
 
 
-def signal(client: Client, wanted: argparse.Namespace, out: Output) -> int:
-    done = client.signal(wanted.id, wanted.name, data.read_data(wanted.data), replace=wanted.replace)
-    out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
-    return 0
+def signal(client: Client, wanted: argparse.Namespace, out: Output) -> None:
+    out.ended(client.signal(wanted.id, wanted.name, data.read_data(wanted.data), replace=wanted.replace))
 
 
-def restore(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def restore(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Restores tasks one by one; stops at the first error."""
     for each in wanted.ids:
-        done = client.restore(each)
-        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
-    return 0
+        out.ended(client.restore(each))
 
 
-def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> int:
+def cancel(client: Client, wanted: argparse.Namespace, out: Output) -> None:
     """Cancels tasks one by one; stops at the first error."""
     for each in wanted.ids:
-        done = client.cancel(each, wanted.reason)
-        out.value(done) if out.as_json else out.line(f"{done.task_id} {done.status}")
-    return 0
+        out.ended(client.cancel(each, wanted.reason))
 
 
 def batch(client: Client, wanted: argparse.Namespace, out: Output) -> int:
     """Submits a batch and prints refused lines. Returns 1 when any was refused."""
     numbers: deque[int] = deque()
     with _open(wanted.file) as lines:
-        feed = client.batch(
-            _read_tasks(lines, numbers),
-            name=wanted.name,
-            max_running=wanted.max_running,
-            stop_on_error=wanted.stop_on_error,
-            idempotency_key=wanted.idempotency_key,
-        )
+        feed = client.batch(_read_tasks(lines, numbers), **{name: getattr(wanted, name) for name in _OF_BATCHES})
         for item in feed:
             number = numbers.popleft()
             if out.as_json:
                 out.value(item)
             elif item.problem:
                 out.line(f"line {number} refused: {item.problem['title']}: {item.problem['detail']}")
-    if out.as_json:
-        out.value({"batch_id": feed.batch_id, "accepted": feed.accepted, "refused": feed.refused})
-    else:
-        out.line(f"batch {feed.batch_id}: {feed.accepted} accepted, {feed.refused} refused")
+    counts = {"batch_id": feed.batch_id, "accepted": feed.accepted, "refused": feed.refused}
+    out.either(counts, f"batch {feed.batch_id}: {feed.accepted} accepted, {feed.refused} refused")
     ended_well = _follow(client, feed.batch_id, out) if wanted.watch and feed.batch_id else 0
     return 1 if feed.refused else ended_well
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redis.exceptions import RedisError
 
-from firmq.shared.cli.output import Output
+from firmq.shared.cli.output import Output, columns
 from firmq.shared.config.redis_address import without_password
 from firmq.shared.config.settings import load_or_exit
 from firmq.shared.domain.task import TaskState
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 DONE, USAGE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 2, 3, 5, 130
 LOOK_EVERY = 1.0
 """Seconds between two looks of `--wait`."""
-_COLUMNS = {
-    "number": "PARTITION",
-    "address": "ADDRESS",
-    "state": "STATE",
-    "open_tasks": "OPEN TASKS",
-    "dead_letters": "DEAD LETTERS",
-    "stored_tasks": "STORED TASKS",
-    "schedules": "SCHEDULES",
-}
+_COLUMNS = columns("number PARTITION, address, state, open_tasks, dead_letters, stored_tasks, schedules")
 _ONE_SERVER = (
     "this system has a single Redis server, {address}: set REDIS_PARTITIONS to several addresses, or use a cluster "
     "(redis+cluster://HOST:PORT?partitions=24); see docs/deploy/scaling.md"
@@ -130,7 +122,7 @@ class _Command:
         before = None
         while (now := self.look(number)).open_tasks != 0:
             if now != before:
-                self.out.value(now) if self.out.as_json else self.out.line(_progress(now))
+                self.out.either(now, _progress(now))
             before = now
             self.sleep(LOOK_EVERY)
         if self.out.as_json:
