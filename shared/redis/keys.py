@@ -25,10 +25,11 @@ def with_prefix(prefix: str) -> Keys:
 
 
 class Key:
-    """A key that a system has once."""
+    """A key that a system has once. One that holds another type than `kind` is quarantined."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kind: str = "") -> None:
         self.name = name
+        self.kind = kind
 
     def __get__(self, keys: KeySpace, owner: type[KeySpace]) -> str:
         return keys.prefix + self.name
@@ -45,9 +46,10 @@ class KeySpace:
         """Returns these keys of the system that has the others."""
         return cls(keys.prefix.removesuffix(":"))
 
-    def types(self) -> Mapping[str, str]:
-        """Returns the Redis type of each key that exists once, so that one of another type is quarantined."""
-        return {}
+    @classmethod
+    def kinds(cls) -> Mapping[str, str]:
+        """Returns the names of the constants with a type, each with that type."""
+        return {name: key.kind for name, key in vars(cls).items() if isinstance(key, Key) and key.kind}
 
     def of_id(self, given: str) -> Sequence[str]:
         """Returns keys of which one exists in the store of this id."""
@@ -80,10 +82,10 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}rq:job:{task_id}"
 
-    RQ_QUEUES = Key("rq:queues")
+    RQ_QUEUES = Key("rq:queues", "set")
     """set, owner: submit, queues_prune. The full key of each lane that held a task; RQ programs add theirs."""
 
-    ADOPTED_LANES = Key("firmq:adopted-lanes")
+    ADOPTED_LANES = Key("firmq:adopted-lanes", "set")
     """set, owner: rq_adopt, queues_prune. As `RQ_QUEUES`, for lanes that held only tasks made of RQ jobs.
 
     RQ's tools list the queues of `RQ_QUEUES`, and a program expects to find there those that it made.
@@ -134,7 +136,7 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:output:{task_id}"
 
-    RQ_WORKERS = Key("rq:workers")
+    RQ_WORKERS = Key("rq:workers", "set")
     """set, owner: workers. Keys of the live workers."""
 
     def rq_workers(self, queue: str) -> str:
@@ -168,7 +170,7 @@ class Keys(KeySpace):
         """hash, owner: RQ's own code, rq_adopt, rq_slots. One; zsets LIMIT:allowed and LIMIT:rate_limited."""
         return f"{self.prefix}rq:rl:{limit}"
 
-    RQ_SUSPENDED = Key("rq:suspended")
+    RQ_SUSPENDED = Key("rq:suspended", "string")
     """string, owner: `rq suspend`. While it exists no job is adopted."""
 
     # --- Ours: the whole of it -------------------------------------------------------------------------------------
@@ -176,19 +178,19 @@ class Keys(KeySpace):
     FORMAT = Key("firmq:format")
     """string, owner: every new connection; permanent. The schema version (schema_version.py)."""
 
-    DRAINING = Key("firmq:draining")
+    DRAINING = Key("firmq:draining", "string")
     """string, owner: draining_set; permanent. Exists while this store takes only tasks that belong to it."""
 
-    STORE_NUMBER = Key("firmq:partition")
+    STORE_NUMBER = Key("firmq:partition", "string")
     """string, owner: every new connection of a system with several stores; permanent. The number of this one."""
 
-    WORKERS_STARTED = Key("firmq:workers-started")
+    WORKERS_STARTED = Key("firmq:workers-started", "string")
     """string, owner: workers of a system with several stores; permanent. How many have started: they take turns."""
 
     NOTHING = Key("firmq:nothing")
     """any type, owner: none, never written. Scripts declare it; a full Redis does not refuse its deletion, a write."""
 
-    QUARANTINE = Key("firmq:quarantine")
+    QUARANTINE = Key("firmq:quarantine", "zset")
     """zset, owner: quarantine, and any script run again with it. Keys quarantined in the last week, by when."""
 
     def quarantined(self, key: str) -> str:
@@ -197,7 +199,7 @@ class Keys(KeySpace):
 
     # --- Ours: the state of a task ---------------------------------------------------------------------------------
 
-    TASKS = Key("firmq:tasks")
+    TASKS = Key("firmq:tasks", "zset")
     """zset, owner: submit, remove; permanent. Every task by creation."""
 
     def tasks_of_type(self, task_type: str) -> str:
@@ -219,7 +221,7 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:foreign:{queue}"
 
-    RQ_ADOPTED = Key("firmq:rq-adopted")
+    RQ_ADOPTED = Key("firmq:rq-adopted", "hash")
     """hash, owner: the scripts of the feature rq, report. Tasks made of RQ jobs: when the job was enqueued, its id."""
 
     def scheduled(self, queue: str) -> str:
@@ -230,14 +232,14 @@ class Keys(KeySpace):
         """zset, owner: report, promote, cancel, expire. Tasks that wait for a retry, by its time."""
         return f"{self.prefix}firmq:retrying:{queue}"
 
-    AWAITING = Key("firmq:awaiting")
+    AWAITING = Key("firmq:awaiting", "zset")
     """zset, owner: report, every script that moves a scheduled task. Tasks that wait for a signal, by its time-out."""
 
     def awaiting(self, signal: str) -> str:
         """zset, owner: as `AWAITING`. Those that wait for a signal of this name."""
         return f"{self.prefix}firmq:awaiting:{signal}"
 
-    BLOCKED = Key("firmq:blocked")
+    BLOCKED = Key("firmq:blocked", "zset")
     """zset, owner: submit, and every script that ends a task. Blocked tasks, by when they became blocked."""
 
     def children(self, task_id: str) -> str:
@@ -248,23 +250,23 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:children:{task_id}"
 
-    DEFERRED_WORK = Key("firmq:deferred")
+    DEFERRED_WORK = Key("firmq:deferred", "zset")
     """zset, owner: as `children`. Deferred work by age: `task:ID` with children to notify, `batch:ID` with work."""
 
-    LEASES = Key("firmq:leases")
+    LEASES = Key("firmq:leases", "zset")
     """zset, owner: claim, extend, report, release, reap. Running tasks by the end of their lease."""
 
-    REAPER = Key("firmq:reaper")
+    REAPER = Key("firmq:reaper", "hash")
     """hash, owner: reap. When ended leases were last checked, and how much of the time since is an outage."""
 
-    DEADLINES = Key("firmq:deadlines")
+    DEADLINES = Key("firmq:deadlines", "zset")
     """zset, owner: submit, claim, report, expire. Waiting tasks with an expiry, by that time."""
 
     def ended(self, state: str) -> str:
         """zset, owner: report, cancel, expire, requeue, prune. Ended tasks of one final state, by their end."""
         return f"{self.prefix}firmq:{state}"
 
-    DELETED = Key("firmq:deleted")
+    DELETED = Key("firmq:deleted", "zset")
     """zset, owner: purge, bulk_step, restore; RETENTION_DELETED. Deleted tasks that can be restored, by deletion."""
 
     def deleted(self, task_id: str) -> str:
@@ -275,13 +277,13 @@ class Keys(KeySpace):
         """stream, owner: as `DELETED`; RETENTION_DELETED. RQ's results of a deleted task."""
         return f"{self.prefix}firmq:deleted-results:{task_id}"
 
-    HISTORY = Key("firmq:history")
+    HISTORY = Key("firmq:history", "hash")
     """hash, owner: history_take; a week after the last run of the job `history`. There is a history to feed.
 
     most (how many ends may wait for it), lost (how many were given up over that), checked_at and error of the last run.
     """
 
-    UNARCHIVED = Key("firmq:history:unarchived")
+    UNARCHIVED = Key("firmq:history:unarchived", "zset")
     """zset, owner: every script that ends a task, history_done. Ends that are not in the history yet, by their time.
 
     The id of the task, or ID|SCORE for one whose record was removed or requeued since (`kept_end`).
@@ -291,10 +293,10 @@ class Keys(KeySpace):
         """hash, owner: as `UNARCHIVED`. The record of a task as it was at that end, with the result for RQ."""
         return f"{self.prefix}firmq:history:end:{member}"
 
-    PAYLOAD_STORE = Key("firmq:payload-store")
+    PAYLOAD_STORE = Key("firmq:payload-store", "string")
     """string, owner: the job payloads; permanent. The mark of the payload store that belongs to this data."""
 
-    UNIQUE = Key("firmq:unique")
+    UNIQUE = Key("firmq:unique", "hash")
     """hash, owner: submit; until the task starts or ends. Unique keys (type:key) and the ids of their holders."""
 
     def unique_for(self, key: str) -> str:
@@ -310,13 +312,13 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:idempotency:{digest}"
 
-    LIMITS = Key("firmq:limits")
+    LIMITS = Key("firmq:limits", "hash")
     """hash, owner: the limit scripts; until a limit is removed. Effective limits: type:NAME or key:NAME to JSON."""
 
-    LIMITS_DECLARED = Key("firmq:limits:declared")
+    LIMITS_DECLARED = Key("firmq:limits:declared", "hash")
     """hash, owner: limit_declare; permanent. Limits that handlers and settings declare, overridden or not."""
 
-    LIMITS_DUE = Key("firmq:limits:due")
+    LIMITS_DUE = Key("firmq:limits:due", "zset")
     """zset, owner: submit, claim, the limit scripts. Limits with waiting tasks, by when one may start.
 
     +inf: when a slot is freed. `worker:TYPE#VERSIONS`: tasks that wait for a worker with the type, in a version that is
@@ -347,10 +349,10 @@ class Keys(KeySpace):
         """zset, owner: claim; ten minutes. Tenants of a lane that competed, by their last turn in any wait queue."""
         return f"{self.prefix}firmq:turns:{lane}"
 
-    FAIR = Key("firmq:fair")
+    FAIR = Key("firmq:fair", "set")
     """set, owner: submit, claim. Queues in which tenants currently take turns, or tasks with scores wait."""
 
-    FAILURE_GROUPS = Key("firmq:failure-groups")
+    FAILURE_GROUPS = Key("firmq:failure-groups", "zset")
     """zset, owner: every script that dead-letters a task, or undoes that. Fingerprints by number of dead letters."""
 
     def failure_group(self, fingerprint: str) -> str:
@@ -361,7 +363,7 @@ class Keys(KeySpace):
         """string, owner: as `FAILURE_GROUPS`; 30 days after a group's last dead letter. When its first task failed."""
         return f"{self.prefix}firmq:first-seen:{fingerprint}"
 
-    FAILURE_GROUP_OF = Key("firmq:failure-group-of")
+    FAILURE_GROUP_OF = Key("firmq:failure-group-of", "hash")
     """hash, owner: as `FAILURE_GROUPS`. Each dead letter's fingerprint, apart from the record, which may be corrupt."""
 
     # --- Ours: batches ----------------------------------------------------------------------------------------------
@@ -383,18 +385,18 @@ class Keys(KeySpace):
         """zset, owner: submit, and every script that moves a task. Tasks that wait for a slot of max_running."""
         return f"{self.prefix}firmq:batch-waiting:{batch_id}"
 
-    BATCHES = Key("firmq:batches")
+    BATCHES = Key("firmq:batches", "zset")
     """zset, owner: batch_open, batch_prune. All batches by creation."""
 
-    OPEN_BATCHES = Key("firmq:batches:open")
+    OPEN_BATCHES = Key("firmq:batches:open", "zset")
     """zset, owner: batch_open, batch_close. Batches that are still open, by the last request of the sender."""
 
-    EMPTY_BATCHES = Key("firmq:batches:empty")
+    EMPTY_BATCHES = Key("firmq:batches:empty", "zset")
     """zset, owner: batch_close, prune, purge. Batches without a task on record, by creation; removed after a day."""
 
     # --- Ours: between the components--------------------------------------------------------------------------------
 
-    WAKEUP = Key("firmq:wakeup")
+    WAKEUP = Key("firmq:wakeup", "list")
     """list, owner: as `DEFERRED_WORK`; at most 64 long. Wake-up list: each entry wakes one idle worker of any queue."""
 
     def wakeup(self, lane: str) -> str:
@@ -416,7 +418,7 @@ class Keys(KeySpace):
         """string, owner: submit_one, claim; a minute. The answer of a parked claim, as `claim` records it."""
         return f"{self.prefix}firmq:dispatched:{claimant}"
 
-    PARKED_CLAIMS = Key("firmq:parked-claims")
+    PARKED_CLAIMS = Key("firmq:parked-claims", "zset")
     """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
     def parked_claim(self, claimant: str) -> str:
@@ -427,23 +429,23 @@ class Keys(KeySpace):
         """channel: submit answers a parked claim here; `[token of the claim, its reply]` in JSON."""
         return f"{self.prefix}firmq:direct-dispatch:{worker}"
 
-    SUBMISSION_CHECK = Key("firmq:submission-check")
+    SUBMISSION_CHECK = Key("firmq:submission-check", "string")
     """string, owner: submission_check; a minute. When a gateway last verified, by writing it, that Redis takes any."""
 
-    QUEUES = Key("firmq:queues")
+    QUEUES = Key("firmq:queues", "zset")
     """zset, owner: submit, queues_prune; QUEUE_RETENTION. Every queue of ours by its last use, to a minute.
 
     Those of QUEUES are ours without being here. It decides which queues a worker takes from; `RQ_QUEUES` has RQ's own
     too.
     """
 
-    QUEUE_CREATORS = Key("firmq:queue-creators")
+    QUEUE_CREATORS = Key("firmq:queue-creators", "hash")
     """hash, owner: the gateway; permanent. The client of an API key that first named a queue, and when."""
 
-    PAUSED = Key("firmq:paused")
+    PAUSED = Key("firmq:paused", "hash")
     """hash, owner: pauses; permanent. Paused queues, and types as `type:NAME`: name to JSON with reason and times."""
 
-    TYPE_SETS = Key("firmq:types:sets")
+    TYPE_SETS = Key("firmq:types:sets", "zset")
     """zset, owner: announce, types_publish, types_prune; TYPE_RETENTION. Sets of task types.
 
     By the last heartbeat of a worker that has them.
@@ -453,32 +455,32 @@ class Keys(KeySpace):
         """hash, owner: as `TYPE_SETS`. Types of one set: name to version; @first (time of publication) and @host."""
         return f"{self.prefix}firmq:types:set:{digest}"
 
-    TYPE_VERSIONS = Key("firmq:types:versions")
+    TYPE_VERSIONS = Key("firmq:types:versions", "hash")
     """hash, owner: as `TYPE_SETS`. Versions in these sets: digest to JSON with the name and the schema of the data."""
 
-    CONCURRENT_TYPES = Key("firmq:types:concurrent")
+    CONCURRENT_TYPES = Key("firmq:types:concurrent", "set")
     """set, owner: announce; permanent. Types of which an executor runs many tasks at a time (lane `QUEUE+`)."""
 
-    TYPES_OF = Key("firmq:types:of")
+    TYPES_OF = Key("firmq:types:of", "hash")
     """hash, owner: workers. The set of each live worker; "-" while it takes no tasks."""
 
-    WORKERS = Key("firmq:workers")
+    WORKERS = Key("firmq:workers", "zset")
     """zset, owner: workers. Live workers by last heartbeat; the timeout job moves silent ones to `LOST_WORKERS`."""
 
-    LOST_WORKERS = Key("firmq:workers:lost")
+    LOST_WORKERS = Key("firmq:workers:lost", "zset")
     """zset, owner: the timeout job; a week, at most 100. Workers that died or hung, by their last heartbeat."""
 
-    REASSIGNED = Key("firmq:workers:reassigned")
+    REASSIGNED = Key("firmq:workers:reassigned", "zset")
     """zset, owner: reap; as long as its worker is on record. How many tasks each lost, now back in their queues."""
 
     def worker(self, name: str) -> str:
         """string (JSON), owner: the worker; until its clean shutdown, else a week. Its current work."""
         return f"{self.prefix}firmq:worker:{name}"
 
-    DEPLOYS = Key("firmq:deploys")
+    DEPLOYS = Key("firmq:deploys", "zset")
     """zset, owner: announce; the living ones, and at most 200 others. Every APP_VERSION by when it first served."""
 
-    DEPLOYS_SEEN = Key("firmq:deploys:seen")
+    DEPLOYS_SEEN = Key("firmq:deploys:seen", "zset")
     """zset, owner: announce; as `DEPLOYS`. The same by the last heartbeat of a worker that has it."""
 
     def version_ends(self, hour: int) -> str:
@@ -489,15 +491,15 @@ class Keys(KeySpace):
         """hash, owner: submit, report, reap, announce; two hours. Counts of a minute since 1970: submitted, …"""
         return f"{self.prefix}firmq:throughput:{minute}"
 
-    RECOVERY_CURSOR = Key("firmq:recovery")
+    RECOVERY_CURSOR = Key("firmq:recovery", "hash")
     """hash, owner: recover; permanent. The position of the consistency check."""
 
     # --- Ours: users ------------------------------------------------------------------------------------------------
 
-    AUDIT = Key("firmq:audit")
+    AUDIT = Key("firmq:audit", "stream")
     """stream, owner: audit; about 10,000 entries. Actor, action, task, queue or worker, and reason."""
 
-    DASHBOARD_SECRET = Key("firmq:dashboard:secret")
+    DASHBOARD_SECRET = Key("firmq:dashboard:secret", "string")
     """string, owner: the dashboard; permanent. Signs its cookies in every process, unless a setting does."""
 
     def dashboard_session(self, digest: str) -> str:
@@ -530,28 +532,28 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:housekeeper:lock:{name}"
 
-    LOCK_FENCES = Key("firmq:housekeeper:fences")
+    LOCK_FENCES = Key("firmq:housekeeper:fences", "hash")
     """hash, owner: lock_acquire; permanent. Last fencing number of each lock; also the list of locks, at most 1,000."""
 
-    LOST_LOCKS = Key("firmq:housekeeper:lost")
+    LOST_LOCKS = Key("firmq:housekeeper:lost", "zset")
     """zset, owner: every script under a lock; permanent. Locks of housekeeping that a holder at work lost, by when."""
 
-    PRESENCE = Key("firmq:presence")
+    PRESENCE = Key("firmq:presence", "zset")
     """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last report."""
 
-    ALERTS = Key("firmq:alerts")
+    ALERTS = Key("firmq:alerts", "hash")
     """hash, owner: alerts_write; until the alert is over. The problem, its beginning, and the sent level (JSON)."""
 
-    ALERT_MESSAGES = Key("firmq:alerts:messages")
+    ALERT_MESSAGES = Key("firmq:alerts:messages", "hash")
     """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""
 
-    ALERT_LOG = Key("firmq:alerts:log")
+    ALERT_LOG = Key("firmq:alerts:log", "zset")
     """zset, owner: alerts_write; the last 1,000. Alerts that were raised and resolved (JSON), by when."""
 
-    SCHEDULES = Key("firmq:schedules")
+    SCHEDULES = Key("firmq:schedules", "zset")
     """zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 
-    SCHEDULES_DUE = Key("firmq:schedules:due")
+    SCHEDULES_DUE = Key("firmq:schedules:due", "zset")
     """zset, owner: the schedule scripts. Names of the schedules that are not paused, by their next time."""
 
     def schedule(self, name: str) -> str:
@@ -561,17 +563,17 @@ class Keys(KeySpace):
         """
         return f"{self.prefix}firmq:schedule:{name}"
 
-    SCHEDULES_MISSED = Key("firmq:schedules:missed")
+    SCHEDULES_MISSED = Key("firmq:schedules:missed", "zset")
     """zset, owner: schedule_fire; until the schedule is removed. Schedules that missed due times, by when last."""
 
     def schedule_runs(self, name: str) -> str:
         """hash, owner: the schedule scripts; until it is removed. Due time and state of its last 30 runs, by task."""
         return f"{self.prefix}firmq:schedules:runs:{name}"
 
-    SCHEDULES_FOLLOWED = Key("firmq:schedules:followed")
+    SCHEDULES_FOLLOWED = Key("firmq:schedules:followed", "zset")
     """zset, owner: schedule_fire, schedule_follow. Schedules whose runs may change their state, by the next look."""
 
-    SCHEDULES_FAILING = Key("firmq:schedules:failing")
+    SCHEDULES_FAILING = Key("firmq:schedules:failing", "zset")
     """zset, owner: schedule_follow; until a run completes. Schedules by how many of their last runs failed in a row."""
 
     RQ_SCHEDULER_ENTRIES = Key("rq:scheduler:scheduled_jobs")

@@ -21,60 +21,20 @@ if TYPE_CHECKING:
 @cache
 def single(keys: Keys) -> Mapping[str, str]:
     """Returns the keys that exist once, with their types. The schema version is never repaired."""
-    sets = (keys.RQ_QUEUES, keys.ADOPTED_LANES, keys.RQ_WORKERS, keys.CONCURRENT_TYPES, keys.FAIR)
-    hashes = (
-        *(keys.UNIQUE, keys.LIMITS, keys.LIMITS_DECLARED, keys.FAILURE_GROUP_OF, keys.HISTORY, keys.PAUSED),
-        *(keys.QUEUE_CREATORS, keys.RECOVERY_CURSOR, keys.TYPES_OF, keys.TYPE_VERSIONS),
-        *(keys.RQ_ADOPTED, keys.LOCK_FENCES, keys.ALERTS, keys.ALERT_MESSAGES, keys.REAPER),
-    )
-    sorted_sets = (
-        *(keys.TASKS, keys.BLOCKED, keys.AWAITING, keys.DEFERRED_WORK, keys.LEASES, keys.DEADLINES, keys.LIMITS_DUE),
-        *(keys.FAILURE_GROUPS, keys.BATCHES, keys.OPEN_BATCHES, keys.EMPTY_BATCHES, keys.QUEUES, keys.DELETED),
-        *(keys.UNARCHIVED, keys.PARKED_CLAIMS, keys.WORKERS, keys.LOST_WORKERS, keys.LOST_LOCKS, keys.PRESENCE),
-        *(keys.SCHEDULES, keys.SCHEDULES_DUE, keys.SCHEDULES_MISSED, keys.SCHEDULES_FOLLOWED, keys.SCHEDULES_FAILING),
-        *(keys.QUARANTINE, keys.REASSIGNED, keys.TYPE_SETS, keys.ALERT_LOG, keys.DEPLOYS, keys.DEPLOYS_SEEN),
-        *(keys.ended(state) for state in TaskState if state.ended),
-    )
-    strings = (
-        *(keys.DASHBOARD_SECRET, keys.SUBMISSION_CHECK, keys.PAYLOAD_STORE, keys.STORE_NUMBER, keys.WORKERS_STARTED),
-        *(keys.RQ_SUSPENDED, keys.DRAINING),
-    )
-    return {
-        **dict.fromkeys(sets, "set"),
-        **dict.fromkeys(hashes, "hash"),
-        **dict.fromkeys(sorted_sets, "zset"),
-        **dict.fromkeys(strings, "string"),
-        keys.WAKEUP: "list",
-        keys.AUDIT: "stream",
-        **{key: kind for each in of_features(keys) for key, kind in each.types().items()},
-    }
+    spaces = (keys, *of_features(keys))
+    named = {getattr(each, name): kind for each in spaces for name, kind in each.kinds().items()}
+    return named | {keys.ended(state): "zset" for state in TaskState if state.ended}
 
 
 @cache
 def of_queue(keys: Keys) -> Mapping[str, str]:
     """Returns the prefixes of the keys that each queue has, with their types."""
-    return {
-        keys.rq_queue(""): "list",
-        keys.wakeup(""): "list",
-        keys.rq_workers(""): "set",
-        **{
-            key(""): "zset"
-            for key in (
-                keys.rq_started,
-                keys.rq_scheduled,
-                keys.rq_deferred,
-                keys.rq_finished,
-                keys.rq_failed,
-                keys.rq_canceled,
-                keys.pending,
-                keys.scheduled,
-                keys.retrying,
-                keys.throttled,
-                keys.last_turn,
-                keys.foreign,
-            )
-        },
-    }
+    sorted_sets = (
+        *(keys.rq_started, keys.rq_scheduled, keys.rq_deferred, keys.rq_finished, keys.rq_failed, keys.rq_canceled),
+        *(keys.pending, keys.scheduled, keys.retrying, keys.throttled, keys.last_turn, keys.foreign),
+    )
+    others = {keys.rq_queue(""): "list", keys.wakeup(""): "list", keys.rq_workers(""): "set"}
+    return others | {key(""): "zset" for key in sorted_sets}
 
 
 _OTHER_ERRORS = (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from firmq.shared.redis.keys import Key, KeySpace
 
 
 class SsoKeys(KeySpace):
     """The keys of sign-ins at an identity provider and of personal API keys."""
 
-    PERSONAL_KEYS = Key("firmq:personal-keys")
+    PERSONAL_KEYS = Key("firmq:personal-keys", "hash")
     """hash, owner: personal_key_add, the dashboard; at most 1,000. Personal API keys by id: JSON with a hash of each.
 
     Grants access where PERSONAL_KEYS allows it (`personal_keys.py`).
@@ -19,6 +17,3 @@ class SsoKeys(KeySpace):
     def dashboard_sign_in(self, digest: str) -> str:
         """string, owner: the dashboard; an hour. A sign-in at the identity provider that succeeded, to be good once."""
         return f"{self.prefix}firmq:dashboard:sign-in:{digest}"
-
-    def types(self) -> Mapping[str, str]:
-        return {self.PERSONAL_KEYS: "hash"}
