@@ -9,10 +9,11 @@ from typing import Any
 from redis import Redis
 
 from firmq.shared.domain.task import NewTask, TaskState, new_task_id
+from firmq.shared.redis.rows import Value
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.clock import FakeClock
 
 WEIGHTS = {"high": 4, "normal": 3}
@@ -40,11 +41,13 @@ class Store:
         reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
         return [row[0].decode() for row in reply[3]]
 
-    def report(self, task_id: str, kind: str, token: str = "t1", delay: int = 0, result: str | bytes = NULL) -> int:
-        record = '{"outcome":"completed"}'
-        error = "" if kind == "completed" else '{"type":"E","message":"m"}'
-        [answer] = self.scripts.call("report", "w", task_id, token, *ENDS[kind], delay, record, error, result)
-        return int(answer)
+    def report(self, task_id: str, kind: str, token: str = "t1", delay_us: int = 0, **fields: Value | None) -> int:
+        said = {"result": NULL} if kind == "completed" else {"error": '{"type":"E","message":"m"}'}
+        end = ended(task_id, token, kind, '{"outcome":"completed"}', **{**said, **fields})
+        if end["state"] == "retrying":
+            end["delay_us"] = delay_us
+        [answer] = report(self.scripts, end)
+        return answer
 
     def extend(self, task_id: str, token: str = "t1", begun: str = "0") -> int:
         [answer] = self.scripts.call("extend", LEASE, task_id, token, begun, "")

@@ -46,14 +46,15 @@ class FailureLog:
 
     def add(self, report: Report) -> None:
         """Logs the outcome of an attempt; nothing for one that completed."""
-        if report.state == TaskState.COMPLETED:
+        if report.ended.state == TaskState.COMPLETED:
             return
         self.summarize(self.monotonic())
         if self._lines_left > 0:
             self._lines_left -= 1
             _log_attempt(report)
         else:
-            key = (report.outcome, report.state, report.claimed.name, report.error_type)
+            ended = report.ended
+            key = (ended.outcome, ended.state, report.claimed.name, ended.error_type)
             self._unlogged[key if key in self._unlogged or len(self._unlogged) < MOST_SUMMARIES else _OTHER] += 1
 
     def summarize(self, now: float) -> None:
@@ -85,20 +86,20 @@ def _event(outcome: str, state: str) -> tuple[int, str]:
 
 
 def _log_attempt(report: Report) -> None:
-    claimed = report.claimed
-    level, event = _event(report.outcome, report.state)
-    delay = report.delay_us / 1_000_000 if report.state == TaskState.RETRYING else None
+    claimed, ended = report.claimed, report.ended
+    level, event = _event(ended.outcome, ended.state)
+    delay = None if ended.delay_us is None else ended.delay_us / 1_000_000
     fields = {
         **claimed.log_fields,
         "task_type": claimed.name,
         "queue": claimed.queue.decode(errors="replace"),
-        "error_type": report.error_type,
-        "outcome": report.outcome,
-        "state": report.state,
+        "error_type": ended.error_type,
+        "outcome": ended.outcome,
+        "state": ended.state,
         "retry_delay": delay,
     }
     after = "" if delay is None else f" in {delay:g} s"
     line = "%s%s: task %s (%s), attempt %d, %s"
     log.log(
-        level, line, event, after, claimed.id.decode(), claimed.name, claimed.attempt, report.error_type, extra=fields
+        level, line, event, after, claimed.id.decode(), claimed.name, claimed.attempt, ended.error_type, extra=fields
     )

@@ -396,9 +396,10 @@ class Engine:
             log.error(line, claimed.id.decode(), extra=claimed.log_fields)
 
     def _on_written(self, report: Report) -> None:
-        self.metrics.ended(report.claimed.name, report.state, report.run_us / 1_000_000, report.error_type)
+        ended = report.ended
+        self.metrics.ended(report.claimed.name, ended.state, ended.run_us / 1_000_000, ended.error_type)
         self.failure_log.add(report)
-        if report.outcome == Outcome.REFUSED and not report.version:
+        if ended.outcome == Outcome.REFUSED and not ended.version:
             self.heartbeat_due.set()  # the published types differ from its executors'
 
     def _receive(self, claimed: ClaimedTask) -> None:

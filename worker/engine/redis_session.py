@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError, ResponseError
@@ -22,9 +23,11 @@ from firmq.shared.domain.task import Outcome, TaskState
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import translated
 from firmq.shared.redis.quarantine import is_corruption
+from firmq.shared.redis.rows import as_rows
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.queue_weights import NO_BOUNDS
+from firmq.worker.executors.ipc import LOCAL, EndedAttempt
 
 if TYPE_CHECKING:
     from firmq.shared.redis.scripts import Argument, ScriptCall, Scripts
@@ -40,18 +43,18 @@ _PER_CALL = 128
 
 @dataclass(slots=True, eq=False)
 class Report:
-    """The outcome of an attempt, as in `report.lua`: a value of `Outcome`, and the state that the task gets."""
+    """The end of an attempt at a claimed task. Once written, its outcome and state are the stored ones."""
 
     claimed: ClaimedTask
-    outcome: str
-    state: str
-    delay_us: int
-    record: bytes
-    error: bytes
-    rq_result: bytes
-    run_us: int
-    error_type: str
-    version: str = ""
+    ended: EndedAttempt
+
+    def row(self) -> dict[str, Argument | None]:
+        """Returns the fields for `report.lua`."""
+        return {
+            "id": self.claimed.id,
+            "token": self.claimed.token,
+            **dict(zip(_REPORTED, _reported(self.ended), strict=True)),
+        }
 
 
 @dataclass(slots=True)
@@ -206,20 +209,8 @@ class RedisSession:
     def _report_calls(self, reports: Sequence[Report]) -> list[ScriptCall]:
         calls: list[ScriptCall] = []
         for at in range(0, len(reports), _PER_CALL):
-            arguments: list[Argument] = [self.worker]
-            for report in reports[at : at + _PER_CALL]:
-                claimed = report.claimed
-                arguments += (
-                    claimed.id,
-                    claimed.token,
-                    report.outcome,
-                    report.state,
-                    report.version if report.outcome == Outcome.REFUSED else report.delay_us,
-                    report.record,
-                    report.error,
-                    report.rq_result,
-                )
-            calls.append(("report", arguments))
+            rows = as_rows([report.row() for report in reports[at : at + _PER_CALL]])
+            calls.append(("report", (self.worker, *rows)))
         return calls
 
     def _release_calls(self, releases: Sequence[ClaimedTask]) -> list[ScriptCall]:
@@ -265,6 +256,10 @@ class RedisSession:
                 result.cancelled.append(claimed)
 
 
+_REPORTED = [name for name in EndedAttempt._fields if name not in LOCAL]
+_reported = attrgetter(*_REPORTED)
+
+
 def _joined(name: str, calls: Sequence[ScriptCall], replies: Sequence[object]) -> list[int]:
     """Returns the answers of all calls of one script."""
     return [
@@ -282,9 +277,9 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult)
             result.refused.append(report.claimed)
             continue
         if answer == 2:
-            report.state = TaskState.CANCELLED
-        elif report.outcome == Outcome.REFUSED and answer == 1:
-            report.outcome, report.state = Outcome.FAILED, TaskState.FAILED
+            report.ended = report.ended._replace(state=TaskState.CANCELLED)
+        elif report.ended.outcome == Outcome.REFUSED and answer == 1:
+            report.ended = report.ended._replace(outcome=Outcome.FAILED, state=TaskState.FAILED)
         result.written.append(report)
 
 

@@ -259,7 +259,7 @@ class Attempt:
         )
         record |= self.recorder.spans.summary() if self.recorder.spans else {}
         if not is_error(result):
-            return outcomes.completed(assignment.number, record, result, run_us, self.recorder.job_end)
+            return outcomes.completed(assignment.number, record, result, run_us, self.recorder.rq_job_end)
         judgement = self.judgement or self._judge(result)
         version = self.attempts.version_of(self.handler) if self.handler and type(result) is InvalidData else ""
         return outcomes.failed(assignment, result, record, run_us, judgement, version)

@@ -18,6 +18,7 @@ from firmq.shared.redis.client import text
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.redis_session import Report
 from firmq.worker.executors.attempt_record import attempt_record
+from firmq.worker.executors.ipc import EndedAttempt
 from firmq.worker.executors.pool import ExecutorPool
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,7 @@ class CrashReports:
     def suspected(self, claimed: ClaimedTask, began_at: float, why: str, beside: int) -> Report:
         """Reports the death of an executor that ran several tasks: each runs again in a smaller group, uncharged."""
         message = f"its executor, which ran {beside} tasks, died: {why}"
-        report = self.interrupted(claimed, began_at, message)
-        report.rq_result = b"suspicions:%d" % (claimed.suspicions + 1)
-        return report
+        return self._interrupted(claimed, began_at, message, suspicions=claimed.suspicions + 1)
 
     def timed_out(self, claimed: ClaimedTask, began_at: float) -> Report:
         """Reports a task that did not stop at its time limit and was killed."""
@@ -72,9 +71,22 @@ class CrashReports:
 
     def interrupted(self, claimed: ClaimedTask, began_at: float, why: str) -> Report:
         """Reports an interruption by the worker: returned to its queue, at no cost."""
+        return self._interrupted(claimed, began_at, why)
+
+    def _interrupted(
+        self,
+        claimed: ClaimedTask,
+        began_at: float,
+        why: str,
+        *,
+        losses: int | None = None,
+        suspicions: int | None = None,
+    ) -> Report:
         error = {"type": "Interrupted", "message": why}
-        report = self._report(claimed, Outcome.INTERRUPTED, TaskState.PENDING, began_at, error, claimed.enqueued_us)
-        report.rq_result = b""
+        report = self._report(claimed, Outcome.INTERRUPTED, TaskState.PENDING, began_at, error)
+        report.ended = report.ended._replace(
+            enqueued_us=claimed.enqueued_us or None, losses=losses, suspicions=suspicions
+        )
         return report
 
     def stopped(self, claimed: ClaimedTask, began_at: float, drain_began_at: float) -> Report:
@@ -85,17 +97,12 @@ class CrashReports:
         poison task results. Updates do not reach that: the pauses alone add up to most of an hour, and an attempt of
         longer duration resets the count.
         """
-        report = self.interrupted(claimed, began_at, "its executor was stopped (the worker stops)")
-        if drain_began_at - began_at > SOON:
-            report.rq_result = b"losses:0"
-            return report
-        times = claimed.losses + 1
+        times = 0 if drain_began_at - began_at > SOON else claimed.losses + 1
         if times >= MAX_LOSSES:
             why = f"{times} workers in a row were stopped within {SOON:g} s of its start"
             error = {"type": "PoisonTask", "message": why}
             return self._report(claimed, Outcome.INTERRUPTED, TaskState.FAILED, began_at, error)
-        report.rq_result = b"losses:%d" % times
-        return report
+        return self._interrupted(claimed, began_at, "its executor was stopped (the worker stops)", losses=times)
 
     def cancelled(self, claimed: ClaimedTask, began_at: float) -> Report:
         """Reports a task that did not stop when cancelled and was killed."""
@@ -118,7 +125,7 @@ class CrashReports:
         state: TaskState,
         began_at: float,
         error: Mapping[str, str],
-        delay_us: int = 0,
+        delay_us: int | None = None,
     ) -> Report:
         offset = claimed.clock_offset_us
         started_us, ended_us = int(began_at * 1_000_000) + offset, monotonic_us() + offset
@@ -132,17 +139,17 @@ class CrashReports:
             claimed.logs,
         )
         record |= {"outcome": outcome, "error": error}
-        if state is TaskState.RETRYING:
+        if delay_us is not None:
             record["retry_delay"] = delay_us / 1_000_000
         text = f"{error['type']}: {error['message']}".encode("utf-8", "backslashreplace")
-        return Report(
-            claimed,
+        ended = EndedAttempt(
             outcome,
             state,
-            delay_us,
             json.dumps(record).encode(),
-            json.dumps({**error, "pattern": failure_fingerprint.pattern(error["message"])}).encode(),
-            base64.b64encode(zlib.compress(text)),
-            ended_us - started_us,
-            error["type"],
+            run_us=ended_us - started_us,
+            error_type=error["type"],
+            error=json.dumps({**error, "pattern": failure_fingerprint.pattern(error["message"])}).encode(),
+            traceback=base64.b64encode(zlib.compress(text)) if state is TaskState.FAILED else None,
+            delay_us=delay_us,
         )
+        return Report(claimed, ended)

@@ -65,23 +65,44 @@ class Assignment(NamedTuple):
 
 
 class EndedAttempt(NamedTuple):
-    """How an attempt ended, as in `report.lua`; the worker passes it on unparsed.
+    """How an attempt ended. The worker passes all fields that are not None to `report.lua`, but for `LOCAL`."""
 
-    `outcome` is a value of `Outcome`, and `state`, the task's new state, one of `TaskState`. `rq_result` is the result
-    or the traceback for RQ's tools.
-    """
-
-    number: int
     outcome: str
+    """A value of `Outcome`."""
     state: str
-    delay_us: int
+    """The next state of the task, a value of `TaskState`."""
     record: bytes
-    error: bytes
-    rq_result: bytes
-    run_us: int
-    error_type: str
-    version: str = ""
-    """The version of the type that refused the data."""
+    """The attempt for the record of the task (JSON)."""
+    number: int = 0
+    """Of its assignment to an executor."""
+    run_us: int = 0
+    error_type: str = ""
+    error: bytes | None = None
+    """The error for the record of the task (JSON), unless it completed."""
+    result: bytes | None = None
+    """Of a completed task, for RQ's tools: base64 of JSON."""
+    traceback: bytes | None = None
+    """Of a task that has failed, for RQ's tools: base64 of the compressed text."""
+    delay_us: int | None = None
+    """How long a retry waits."""
+    due_us: int | None = None
+    """When a suspended task runs again, since 1970."""
+    awaits: str | None = None
+    """What a suspended task waits for: `sleep STEP`, `signal NAME` or `children GROUP`; empty if it runs at once."""
+    enqueued_us: int | None = None
+    """When an interrupted task was enqueued, since 1970: it returns to that place; None to return to the front."""
+    losses: int | None = None
+    """Of an interrupted task: how many workers in a row have been lost or stopped soon after it began."""
+    suspicions: int | None = None
+    """Of an interrupted task: how many executors have died that ran it beside others."""
+    version: str | None = None
+    """The version of the type that refused the data; None if the executor lacks the type."""
+    rq_job_end: bytes | None = None
+    """Of a task that was made of an RQ job and completed: the job's end (`worker/features/rq/job_end.py`)."""
+
+
+LOCAL = frozenset({"number", "run_us", "error_type"})
+"""Fields of `EndedAttempt` that only the worker reads."""
 
 
 TIME_LIMIT_SIGNAL = signal.SIGUSR1

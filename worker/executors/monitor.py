@@ -102,7 +102,7 @@ class ExecutorMonitor:
             claimed.session.report(report)
             return
         self.lanes.of(claimed).on_ended(claimed, ended.run_us / 1_000_000)
-        claimed.session.report(Report(claimed, *ended[1:]))
+        claimed.session.report(Report(claimed, ended))
 
     def _on_event(self, executor: ExecutorProcess, name: str, fields: list[Any]) -> None:
         if name == ipc.SPAN:

@@ -82,8 +82,7 @@ _NULL = base64.b64encode(b"null")
 class Judgement(NamedTuple):
     """The outcome of a failed attempt, the task's new state, and the microseconds until its next attempt.
 
-    For a task that sleeps, which becomes scheduled, `delay_us` is the instant of its next attempt. `cause` is the error
-    that decided: of a group, one of its errors.
+    `cause` is the error that decided: of a group, one of its errors.
     """
 
     outcome: Outcome
@@ -159,11 +158,13 @@ class Outcomes:
             raise ResultNotSerializable(f"the result could not be read back: {error}") from error
 
     def completed(
-        self, number: int, record: Mapping[str, Any], result: bytes, run_us: int, job_end: bytes = b""
+        self, number: int, record: Mapping[str, Any], result: bytes, run_us: int, rq_job_end: bytes | None = None
     ) -> EndedAttempt:
-        """Returns the outcome of a successful attempt; `job_end` is an RQ job's (`_job_end.lua`)."""
+        """Returns the outcome of a successful attempt."""
         history = dump({**record, "outcome": "completed"})
-        return EndedAttempt(number, "completed", "completed", 0, history, job_end, result, run_us, "")
+        return EndedAttempt(
+            "completed", "completed", history, number=number, run_us=run_us, result=result, rq_job_end=rq_job_end
+        )
 
     def failed(
         self,
@@ -177,7 +178,7 @@ class Outcomes:
         """Returns the outcome of a failed attempt; `version` is the type version that rejected the data."""
         outcome, state, delay_us, cause = judgement
         if state is TaskState.SCHEDULED and isinstance(cause, TaskSuspended):
-            return self._suspended(assignment, cause, record, run_us, judgement)
+            return self._suspended(assignment, cause, record, run_us, outcome)
         about = {
             "type": failure_fingerprint.class_name(cause)[:_LONGEST_NAME],
             "message": errors.message(error),
@@ -188,29 +189,34 @@ class Outcomes:
         history = {**record, "outcome": stored, "error": about}
         if state is TaskState.RETRYING:
             history["retry_delay"] = delay_us / 1_000_000
+        may_be_dead = state in (TaskState.FAILED, TaskState.PENDING)
         return EndedAttempt(
-            assignment.number,
             outcome.value,
             state.value,
-            delay_us,
             dump(history),
-            dump(self._summary(error, cause, about, may_be_dead=state in (TaskState.FAILED, TaskState.PENDING))),
-            base64.b64encode(zlib.compress(about["traceback"].encode())),
-            run_us,
-            about["type"],
-            version,
+            number=assignment.number,
+            run_us=run_us,
+            error_type=about["type"],
+            error=dump(self._summary(error, cause, about, may_be_dead=may_be_dead)),
+            traceback=base64.b64encode(zlib.compress(about["traceback"].encode())) if may_be_dead else None,
+            delay_us=delay_us if state is TaskState.RETRYING else None,
+            version=version or None,
         )
 
     @staticmethod
     def _suspended(
-        assignment: Assignment, suspension: TaskSuspended, record: Mapping[str, Any], run_us: int, judgement: Judgement
+        assignment: Assignment, suspension: TaskSuspended, record: Mapping[str, Any], run_us: int, outcome: Outcome
     ) -> EndedAttempt:
-        outcome, state, until_us, _ = judgement
         about = {"type": SUSPENDED, "message": str(suspension)}
-        history = dump({**record, "outcome": outcome, "error": about})
-        awaits = suspension.awaits.encode()
         return EndedAttempt(
-            assignment.number, outcome.value, state.value, until_us, history, b"", awaits, run_us, about["type"]
+            outcome.value,
+            TaskState.SCHEDULED.value,
+            dump({**record, "outcome": outcome, "error": about}),
+            number=assignment.number,
+            run_us=run_us,
+            error_type=about["type"],
+            due_us=suspension.until_us,
+            awaits=suspension.awaits,
         )
 
     def _summary(
@@ -243,7 +249,7 @@ class Outcomes:
             if cancelled:
                 return Judgement(Outcome.CANCELLED, TaskState.CANCELLED, 0, cause)
             if is_a(cause, (TaskSuspended,)):
-                return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, cause.until_us, cause)  # type: ignore[attr-defined]
+                return Judgement(Outcome.INTERRUPTED, TaskState.SCHEDULED, 0, cause)
             if refusable and is_a(cause, (UnknownTaskType, InvalidData)):
                 return Judgement(Outcome.REFUSED, TaskState.PENDING, 0, cause)
             # By identity: the metaclass of an error may refuse to compare or to hash.

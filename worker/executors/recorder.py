@@ -45,7 +45,6 @@ class Recorder:
         "_size",
         "assignment",
         "ended",
-        "job_end",
         "limit",
         "lines",
         "number",
@@ -53,6 +52,7 @@ class Recorder:
         "on_progress",
         "pause",
         "replay",
+        "rq_job_end",
         "spans",
     )
 
@@ -74,7 +74,7 @@ class Recorder:
         self.pause = pause
         self.lines: deque[str] = deque()
         self.ended = False
-        self.job_end = b""
+        self.rq_job_end: bytes | None = None
         """How an RQ job has ended, for `report.lua`."""
         self.spans: HandlerSpans | None = None
         self.replay: Any = None

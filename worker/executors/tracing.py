@@ -112,8 +112,8 @@ class SpanForwarder:
         began = now - int((time.monotonic() - began_at) * 1_000_000_000)
         cause = _replay_link(claimed.about, claimed.attempt)
         span = self.tracing.attempt(subject, traceparent, began, cause=cause)
-        error = json.loads(report.record).get("error")
-        self.tracing.end_attempt(span, subject, report.outcome, report.state, error, now)
+        error = json.loads(report.ended.record).get("error")
+        self.tracing.end_attempt(span, subject, report.ended.outcome, report.ended.state, error, now)
 
 
 def _replay_link(meta: Mapping[str, Any], attempt: int) -> Link | None:

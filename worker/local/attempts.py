@@ -47,12 +47,12 @@ def run(
         outcome = _run_once(handler, assignment, outcomes, recorder, steps)
         attempts.append(_attempt(assignment.attempt, due, outcome))
         if outcome.state == "scheduled":
-            due = instant(outcome.delay_us)
+            due = instant(outcome.due_us or 0)
             continue
         if outcome.state != "retrying":
             return outcome, attempts, steps
         failures += 1
-        due += timedelta(microseconds=outcome.delay_us)
+        due += timedelta(microseconds=outcome.delay_us or 0)
 
 
 def _run_once(

@@ -144,7 +144,7 @@ class LocalClient:
             progress=progress[-1] if progress else None,
             error=made[-1].error,
             data=json.loads(data),
-            result=json.loads(base64.b64decode(outcome.rq_result)) if outcome.state == "completed" else None,
+            result=json.loads(base64.b64decode(outcome.result or b"")) if outcome.state == "completed" else None,
             max_retries=self.settings.retry_policy.override(handler.retry).override(retry).max_retries,
             timeout_seconds=body.get("timeout"),
             attempts=tuple(made),

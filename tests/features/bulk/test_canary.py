@@ -18,7 +18,7 @@ from firmq.shared.stores.locks import NoLocks
 from firmq.shared.stores.tasks import Filter
 from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -55,11 +55,8 @@ class Retry:
         """Ends what waits: so many tasks fail again, the others complete."""
         scripts = self.system.scripts
         rows = scripts.call("claim", "digger", self.id, 60_000_000, 200, 1 << 24, "normal", 200)[3]
-        report: list[str | bytes] = []
-        for at, row in enumerate(rows):
-            kind, error = ("failed", json.dumps(ERROR)) if at < failed else ("completed", "")
-            report += [row[0], self.id, *ENDS[kind], "0", "{}", error, "bnVsbA=="]
-        scripts.call("report", "digger", *report)
+        failures = [ended(row[0], self.id, "failed", error=json.dumps(ERROR)) for row in rows[:failed]]
+        report(scripts, *failures, *(ended(row[0], self.id, "completed") for row in rows[failed:]), worker="digger")
         self.system.redis.delete(keys.claim("digger"))
 
 

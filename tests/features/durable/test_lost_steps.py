@@ -127,7 +127,7 @@ def test_a_write_that_is_sent_twice_is_not_a_loss(store: Store, task: str) -> No
 
 @pytest.mark.parametrize("awaits", ["sleep nap", "signal go", "children pages"])
 def test_an_attempt_whose_wait_is_lost_runs_again_at_once(store: Store, task: str, awaits: str) -> None:
-    store.report(task, "suspended", delay=store.clock.now_us + 10**9, result=awaits)
+    store.report(task, "suspended", due_us=store.clock.now_us + 10**9, awaits=awaits)
     assert store.records.state(task) is TaskState.PENDING
 
 

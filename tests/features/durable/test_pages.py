@@ -9,6 +9,7 @@ from firmq.dashboard.features.durable.queries import MOST_STEPS
 from firmq.shared.domain.step import StepKind, encode_step, with_schema
 from firmq.shared.features.durable.store import DurableSteps
 from tests.integration.dashboard.conftest import Browser
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System
 
 
@@ -62,8 +63,8 @@ def test_a_sleeping_task_says_in_which_step(open_browser: Callable[..., Browser]
     until = (seconds + 7200) * 1_000_000
     record = encode_step(StepKind.SLEEP, b"null", attempt=1, started_us=until - 1, ended_us=until)
     steps.save("cool-down", record)
-    sent = (steps.task_id, "t", "interrupted", "scheduled", until, '{"outcome":"interrupted"}', "", "sleep cool-down")
-    assert system.scripts.call("report", "w", *sent) == [1]
+    end = ended(steps.task_id, "t", "suspended", '{"outcome":"interrupted"}', due_us=until, awaits="sleep cool-down")
+    assert report(system.scripts, end) == [1]
     page = open_browser().text(f"/tasks/{steps.task_id}")
     assert "It sleeps in step cool-down; it is due in" in page
     assert "Run now" in page
@@ -84,8 +85,8 @@ def waiting(system: System, schema: object = None) -> DurableSteps:
     until = (seconds + 7200) * 1_000_000
     record = encode_step(StepKind.WAIT, b"null", attempt=1, started_us=until - 1, ended_us=until)
     steps.save("signal:approval", with_schema(record, schema))
-    sent = (steps.task_id, "t", "interrupted", "scheduled", until, '{"outcome":"interrupted"}', "", "signal approval")
-    assert system.scripts.call("report", "w", *sent) == [1]
+    end = ended(steps.task_id, "t", "suspended", '{"outcome":"interrupted"}', due_us=until, awaits="signal approval")
+    assert report(system.scripts, end) == [1]
     return steps
 
 

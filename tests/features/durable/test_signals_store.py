@@ -17,6 +17,7 @@ from firmq.shared.features.durable.store import DurableSteps
 from firmq.shared.stores.dead_letters import requeue
 from firmq.shared.stores.maintenance import promote
 from firmq.shared.stores.tasks import filter_of
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
 from tests.support.store import SECOND, Store
 
@@ -43,9 +44,8 @@ def end_wait(store: Store, task_id: str, token: str) -> StepKind:
 def suspend(store: Store, task_id: str, token: str = "t1") -> int:
     about = '{"outcome":"interrupted","error":{"type":"TaskSuspended","message":"waits"}}'
     until = store.clock.now_us + HOUR
-    sent = (task_id, token, "interrupted", "scheduled", until, about, "", "signal approval")
-    [answer] = store.scripts.call("report", "w", *sent)
-    return int(answer)
+    [answer] = report(store.scripts, ended(task_id, token, "suspended", about, due_us=until, awaits="signal approval"))
+    return answer
 
 
 def send(store: Store, task_id: str, data: Any = None, name: str = "approval") -> None:
@@ -240,8 +240,8 @@ def test_a_waiting_task_stays_listed_when_it_is_moved_or_restored(store: Store, 
 def test_a_sleeping_task_waits_for_no_signal(store: Store) -> None:
     [task] = store.submit()
     store.claim()
-    sleep = (task, "t1", "interrupted", "scheduled", store.clock.now_us + HOUR, "{}", "", "sleep pause")
-    store.scripts.call("report", "w", *sleep)
+    until = store.clock.now_us + HOUR
+    report(store.scripts, ended(task, "t1", "suspended", due_us=until, awaits="sleep pause"))
     assert waits(store) == ([], [])
 
 

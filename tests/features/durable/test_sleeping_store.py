@@ -14,8 +14,9 @@ from firmq.shared.features.durable.store import DurableSteps
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.limits import Limits
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
-from tests.support.store import NULL, SECOND, Store
+from tests.support.store import SECOND, Store
 
 HOUR = 3600 * SECOND
 
@@ -29,14 +30,13 @@ def suspend(store: Store, task_id: str, token: str = "t1") -> int:
     until = store.clock.now_us + HOUR
     record = encode_step(StepKind.SLEEP, b"null", attempt=1, started_us=store.clock.now_us, ended_us=until)
     steps(store, task_id, token).save("pause", record)
-    return report(store, task_id, token, until)
+    return report_sleep(store, task_id, token, until)
 
 
-def report(store: Store, task_id: str, token: str, until: int) -> int:
+def report_sleep(store: Store, task_id: str, token: str, until: int) -> int:
     about = '{"outcome":"interrupted","error":{"type":"TaskSuspended","message":"sleeps"}}'
-    sent = (task_id, token, "interrupted", "scheduled", until, about, "", "sleep pause")
-    [answer] = store.scripts.call("report", "w", *sent)
-    return int(answer)
+    [answer] = report(store.scripts, ended(task_id, token, "suspended", about, due_us=until, awaits="sleep pause"))
+    return answer
 
 
 def promote(store: Store) -> None:
@@ -61,7 +61,7 @@ def test_a_sleeping_task_is_scheduled_and_holds_no_lease(store: Store, task: str
     assert (found.summary.failures, found.summary.crashes) == (0, 0)
     assert found.attempts[0].outcome == "interrupted"
     assert store.redis.zcard(keys.LEASES) == store.redis.zcard(keys.rq_started("normal")) == 0
-    assert report(store, task, "t1", store.clock.now_us + HOUR) == 1
+    assert report_sleep(store, task, "t1", store.clock.now_us + HOUR) == 1
     assert store.records.get(task) == found
 
 
@@ -117,7 +117,7 @@ def test_a_sleeping_task_is_cancelled_and_restored(store: Store, task: str) -> N
 def test_a_lost_lease_cannot_suspend(store: Store, task: str) -> None:
     store.clock.now_us += 11 * SECOND
     store.scripts.call("reap", 10, 3, "", "")
-    assert report(store, task, "t1", store.clock.now_us + HOUR) == 0
+    assert report_sleep(store, task, "t1", store.clock.now_us + HOUR) == 0
     assert store.state(task) is TaskState.PENDING
 
 
@@ -138,8 +138,7 @@ def test_a_sleeping_task_frees_its_limit_and_its_place_in_the_batch(store: Store
     store.clock.now_us += HOUR
     promote(store)
     assert store.state(first.id) is TaskState.BLOCKED
-    [answer] = store.scripts.call("report", "w", second.id, "t2", "completed", "completed", 0, "{}", "", NULL)
-    assert answer == 1
+    assert report(store.scripts, ended(second.id, "t2", "completed")) == [1]
     assert store.claim(want=2, token="t3") == [first.id]
 
 

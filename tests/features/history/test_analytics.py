@@ -20,6 +20,7 @@ from firmq.shared.features.history.reading import History
 from firmq.shared.redis.client import connect
 from firmq.shared.stores import maintenance
 from tests.features.history.conftest import Archive
+from tests.support import attempt_ends
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ def attempt(archive: Archive, ran: float, version: str = "1", queue: str = "norm
         f'{{"outcome":"completed","app_version":"{version}","enqueued_at":1000000,"started_at":3000000,'
         f'"ended_at":{3000000 + int(ran * 1e6)}}}'
     )
-    error = '{"type":"Boom","message":"at noon","place":"m.f","pattern":"at noon"}' if state == "failed" else "{}"
-    archive.store.scripts.call("report", "w", task, token, state, state, 0, record, error, "")
+    error = '{"type":"Boom","message":"at noon","place":"m.f","pattern":"at noon"}' if state == "failed" else None
+    attempt_ends.report(archive.store.scripts, attempt_ends.ended(task, token, state, record, error=error))
     return task
 
 
@@ -110,7 +111,7 @@ def test_a_wait_from_an_unknown_time_is_not_counted(archive: Archive, history: H
     [task] = archive.store.submit()
     archive.store.claim(token="t")
     record = '{"outcome":"completed","enqueued_at":0,"started_at":1800000000000000,"ended_at":1800000001000000}'
-    archive.store.scripts.call("report", "w", task, "t", "completed", "completed", 0, record, "{}", "")
+    attempt_ends.report(archive.store.scripts, attempt_ends.ended(task, "t", "completed", record))
     archive.feed()
     found = read_report(history, Wanted(range="1h", until=archive.store.scripts.now_us() // 1_000_000))
     assert percentiles(found.total.wait) == [None] * 3

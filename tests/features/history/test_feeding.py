@@ -15,6 +15,7 @@ from firmq.shared.features.history.feeding import Feeder
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge, requeue
 from tests.features.history.conftest import Archive
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
 
 
@@ -177,10 +178,10 @@ def test_statistics_have_retries_waits_and_runs_by_type_queue_and_version(archiv
     [task] = store.submit(queue="high")
     store.claim()
     record = '{"outcome":"%s","app_version":"1.42","enqueued_at":1000000,"started_at":3000000,"ended_at":3500000}'
-    store.scripts.call("report", "w", task, "t1", "failed", "retrying", 0, record % "failed", "{}", "")
+    report(store.scripts, ended(task, "t1", "retrying", record % "failed"))
     maintenance.promote(store.scripts, "high", 10)
     store.claim(token="t2")
-    store.scripts.call("report", "w", task, "t2", "completed", "completed", 0, record % "completed", "", "")
+    report(store.scripts, ended(task, "t2", "completed", record % "completed"))
     archive.feed()
     with archive.contents.engine.connect() as connection:
         [row] = connection.execute(tables.STATISTICS.select().where(tables.STATISTICS.c.seconds == 60)).mappings()

@@ -16,7 +16,7 @@ import pytest
 from firmq.shared import failpoints
 from firmq.shared.domain.task import TaskState, new_task_id
 from firmq.shared.features.history import unarchived
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.history import DATABASES, Contents, empty_history
 from tests.support.keys import keys
@@ -33,12 +33,8 @@ def end_many(system: System, count: int, state: str = "completed") -> list[str]:
     token = new_task_id()
     system.scripts.call("claim", "w", token, 60_000_000, count, 1 << 24, "normal", count)
     for start in range(0, count, 100):
-        reports = [
-            part
-            for each in ids[start : start + 100]
-            for part in (each, token, *ENDS[state], 0, '{"outcome":"completed"}', "{}", "")
-        ]
-        assert set(system.scripts.call("report", "w", *reports)) == {1}
+        ends = (ended(each, token, state, '{"outcome":"completed"}') for each in ids[start : start + 100])
+        assert set(report(system.scripts, *ends)) == {1}
     return ids
 
 

@@ -30,6 +30,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.tasks import Filter, filter_of
 from tests.features.history.conftest import Archive
+from tests.support.attempt_ends import ended, report
 from tests.support.data_fields import CASES
 from tests.support.keys import keys
 
@@ -256,7 +257,7 @@ def test_searches_hold_in_the_history(archive: Archive, records: AllRecords) -> 
     store.claim(token="t2")
     attempt = '{"worker":"w-2","outcome":"failed","app_version":"1.42"}'
     error = '{"type":"Declined","message":"Card 7"}'
-    store.scripts.call("report", "w-2", other, "t2", "failed", "failed", 0, attempt, error, b"")
+    report(store.scripts, ended(other, "t2", "failed", attempt, error=error), worker="w-2")
     cause = store.redis.hget(keys.FAILURE_GROUP_OF, other).decode()  # type: ignore[union-attr]
     archive.feed()
     assert maintenance.prune(store.scripts, "failed", 0, 9).removed == 3

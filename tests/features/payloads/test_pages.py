@@ -9,7 +9,7 @@ from firmq.shared.domain.task import NewTask
 from firmq.shared.features.payloads.stores import open_payload_store
 from firmq.shared.stores.payloads import Payloads
 from tests.integration.dashboard.conftest import Browser
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System
 
 LARGE = f'["{"x" * 5000}", {{"password": "hunter2"}}]'
@@ -21,7 +21,7 @@ def dead_letter(system: System, folder: Path) -> str:
     system.queues.submit([new])
     system.scripts.call("claim", "w", "t", 60_000_000, 1, 1 << 20, "normal", 1)
     error = '{"type":"ValueError","message":"no"}'
-    assert system.scripts.call("report", "w", "task", "t", *ENDS["failed"], 0, '{"outcome":"failed"}', error, "") == [1]
+    assert report(system.scripts, ended("task", "t", "failed", '{"outcome":"failed"}', error=error)) == [1]
     return "task"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
 import signal
@@ -26,9 +27,12 @@ from firmq.worker.executors.recorder import Recorder
 from firmq.worker.features.rq import handler
 from firmq.worker.features.rq.adopter import Adopter
 from firmq.worker.features.rq.allowed import Allowed
+from firmq.worker.features.rq.job_end import WRITTEN_BY_RQ, RQJobEnd
 from firmq.worker.features.rq.started_jobs import StartedJobs
 from firmq.worker.handlers.context import CurrentTask, current
+from tests.support import attempt_ends
 from tests.support import rq_functions as shop
+from tests.support.attempt_ends import ended
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED
@@ -65,14 +69,15 @@ def claim(store: Store, token: str = "t1") -> list[Any]:
     return list(row)
 
 
-def report(store: Store, task: bytes, end: bytes, token: str = "t1") -> int:
-    [answer] = store.scripts.call("report", "w", task, token, "completed", "completed", 0, "{}", end, NULL)
-    return int(answer)
+def report(store: Store, task: bytes, end: bytes | str, token: str = "t1") -> int:
+    [answer] = attempt_ends.report(store.scripts, ended(task, token, "completed", result=NULL, rq_job_end=end))
+    return answer
 
 
 def end_of(value: object = 3, kept: int = 500, execution: str = "x1") -> bytes:
-    said = base64.b64encode(pickle.dumps(value))
-    return b"1795500000000000 1795500001500000 %d %s %s" % (kept, execution.encode(), said)
+    said = base64.b64encode(pickle.dumps(value)).decode()
+    registered = execution.startswith("+")
+    return RQJobEnd(1795500000000000, 1795500001500000, kept, execution.lstrip("+"), registered, said).encode()
 
 
 # --- the executor ---
@@ -87,7 +92,7 @@ def attempt(store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
         lambda: handler.Parts(NOWHERE, Allowed(ALLOWED.split(","), pickles=True), StartedJobs(), 86400),
     )
 
-    def run(row: list[Any], job: Job, attempt: int = 1) -> tuple[dict[str, Any], bytes]:
+    def run(row: list[Any], job: Job, attempt: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
         recorder = Recorder(1, 1000, lambda *_: None, lambda *_: None)
         carried = (time.monotonic_ns() // 1000, *row[14]) if len(row) > 14 else ()
         task = CurrentTask(
@@ -96,7 +101,8 @@ def attempt(store: Store, monkeypatch: pytest.MonkeyPatch) -> Any:
         token = current.set(task)
         try:
             enqueued_at = str(store.redis.hget(job.key, "enqueued_at").decode())  # type: ignore[union-attr]
-            return handler.rq_job(job=job.id, queue="imports", enqueued_at=enqueued_at), recorder.job_end
+            result = handler.rq_job(job=job.id, queue="imports", enqueued_at=enqueued_at)
+            return result, json.loads(recorder.rq_job_end or b"")
         finally:
             current.reset(token)
 
@@ -109,25 +115,23 @@ def test_a_plain_job_takes_no_round_trip_of_its_executor(store: Store, attempt: 
     row = claim(store)
     result, end = attempt(row, job)
     assert result == {"job": job.id, "status": "finished"}
-    began, ended, kept, execution, value = end.split(b" ")
-    assert int(began) <= int(ended)
-    assert (kept, execution, pickle.loads(base64.b64decode(value))) == (b"90", row[0], 3)
-    assert report(store, row[0], end) == 1
+    assert end["began_us"] <= end["ended_us"]
+    assert (end["result_ttl"], end["execution"], end["registered"]) == (90, row[0].decode(), False)
+    assert pickle.loads(base64.b64decode(end["value"])) == 3
+    assert report(store, row[0], json.dumps(end)) == 1
     assert job.get_status() == JobStatus.FINISHED
     assert job.return_value() == 3
     assert store.redis.hlen(keys.RQ_ADOPTED) == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"), [({}, b"86400"), ({"result_ttl": 90}, b"90"), ({"result_ttl": -1}, b"-1")]
-)
+@pytest.mark.parametrize(("options", "kept"), [({}, 86400), ({"result_ttl": 90}, 90), ({"result_ttl": -1}, -1)])
 def test_the_workers_time_for_results_is_for_jobs_that_set_none(
-    store: Store, attempt: Any, options: dict[str, int], kept: bytes
+    store: Store, attempt: Any, options: dict[str, int], kept: int
 ) -> None:
     job = queue(store.redis).enqueue(shop.add, 1, 2, **options)
     adopt(store)
     _, end = attempt(claim(store), job)
-    assert end.split(b" ")[2] == kept
+    assert end["result_ttl"] == kept
 
 
 @pytest.mark.parametrize(
@@ -219,7 +223,7 @@ def test_the_task_of_a_job_on_which_others_depend_by_now_runs_again(store: Store
     assert job.get_status() == JobStatus.FINISHED
     again = claim(store, token="t2")
     assert (again[0], again[4]) == (task, 2)
-    assert report(store, task, b"-", token="t2") == 1
+    assert report(store, task, WRITTEN_BY_RQ, token="t2") == 1
     assert store.redis.hlen(keys.RQ_ADOPTED) == 0
 
 

@@ -21,9 +21,11 @@ from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
 from firmq.worker.features.rq import way_back
 from firmq.worker.features.rq.adopter import Adopter
+from firmq.worker.features.rq.job_end import RQJobEnd
 from firmq.worker.features.rq.way_back import WayBack
 from tests.labs.rq_jobs.laboratory import kill_all
 from tests.support import rq_functions as shop
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED
@@ -80,8 +82,9 @@ def test_dependents_of_a_finished_job_are_enqueued(store: Store) -> None:
     [task] = store.claim()
     child = queue(store.redis).enqueue(shop.parent_result, depends_on=parent, meta={"order": 7})
     grandchild = queue(store.redis).enqueue(shop.add, 1, 1, depends_on=[parent, other])
-    end = b"1795500000000000 1795500001500000 500 x1 " + base64.b64encode(pickle.dumps(2))
-    store.scripts.call("report", "w", task, "t1", "completed", "completed", 0, "{}", end, NULL)
+    said = base64.b64encode(pickle.dumps(2)).decode()
+    end = RQJobEnd(1795500000000000, 1795500001500000, 500, "x1", registered=False, value=said).encode()
+    report(store.scripts, ended(task, "t1", "completed", result=NULL, rq_job_end=end))
     assert statuses(parent, child, grandchild) == ["finished", "deferred", "deferred"]
     assert store.redis.hlen(keys.RQ_ADOPTED) == 1
     back = WayBack(store.scripts)

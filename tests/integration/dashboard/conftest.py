@@ -21,7 +21,7 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System, running_system
 
 
@@ -107,11 +107,11 @@ def fail_all(scripts: Scripts, waiting: dict[str, str], error: str = "ValueError
     """Runs pending tasks as a worker does; each fails with its message."""
     while waiting:
         tasks = scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)[3]
-        report: list[str | bytes] = []
+        ends = []
         for task in tasks:
             message = waiting.pop(task[0].decode(), "another")
             about = {"type": error, "message": message, "place": place, "pattern": failure_fingerprint.pattern(message)}
             record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": f"Trace\n{message}"}}
-            report += [task[0], "spade", *ENDS["failed"], "0", json.dumps(record), json.dumps(about), b""]
-        scripts.call("report", "digger", *report)
+            ends.append(ended(task[0], "spade", "failed", json.dumps(record), error=json.dumps(about)))
+        report(scripts, *ends, worker="digger")
         scripts.redis.delete(scripts.keys.claim("digger"))

@@ -10,13 +10,14 @@ from itertools import count
 
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.domain.task import NewTask, new_task_id
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import WEIGHTS, System
 from tests.support.keys import keys
 
 FAILURE_GROUPS = 40
 CHUNK = 500
 _TYPES = [f"kind-{n}" for n in range(4)]
+COMPLETED = '{"worker":"digger","outcome":"completed"}'
 _TRACE = "Traceback (most recent call last):\n" + '  File "shop.py", line 7, in pay\n    raise error\n' * 5
 
 
@@ -44,24 +45,19 @@ def _task(queue: str = "normal", delay: timedelta | None = None) -> NewTask:
 def _work(system: System, numbers: Iterable[int], failures: Counter[bytes]) -> None:
     token = new_task_id()
     *_, held, _ = system.scripts.call("claim", "digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK)
-    report: list[str | bytes] = []
+    ends = []
     for task, number in zip(held, numbers, strict=False):
         if number % 7 == 0:
             # Counted by type, which is drawn by chance: so each type fails in each place.
-            kind, *rest = _failed(failures[task[2]])
+            ends.append(ended(task[0], token, "failed", **_failed(failures[task[2]])))
             failures[task[2]] += 1
         else:
-            kind, *rest = _completed()
-        report += [task[0], token, *ENDS[kind], "0", *rest]
-    system.scripts.call("report", "digger", *report)
+            ends.append(ended(task[0], token, "completed", COMPLETED, result="eyJwYWlkIjogdHJ1ZX0="))
+    report(system.scripts, *ends, worker="digger")
     system.redis.delete(keys.claim("digger"))
 
 
-def _completed() -> tuple[str, str, str, str]:
-    return "completed", json.dumps({"worker": "digger", "outcome": "completed"}), "", "eyJwYWlkIjogdHJ1ZX0="
-
-
-def _failed(number: int) -> tuple[str, str, str, str]:
+def _failed(number: int) -> dict[str, str]:
     message = f"order {number} of {new_task_id()} cannot be paid"
     about = {
         "type": "PaymentError",
@@ -70,4 +66,4 @@ def _failed(number: int) -> tuple[str, str, str, str]:
         "pattern": failure_fingerprint.pattern(message),
     }
     record = {"worker": "digger", "outcome": "failed", "error": {**about, "traceback": _TRACE}}
-    return "failed", json.dumps(record), json.dumps(about), "eJwrSS0uAQAEXQHB"
+    return {"record": json.dumps(record), "error": json.dumps(about), "traceback": "eJwrSS0uAQAEXQHB"}

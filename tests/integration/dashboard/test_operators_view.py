@@ -26,6 +26,7 @@ from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.steps import RedisSteps
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.integration.dashboard.test_access import HASH
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -43,8 +44,7 @@ def suspend(system: System, awaits: str) -> str:
     step = encode_step(StepKind.WAIT if kind == "signal" else StepKind.SLEEP, b"null", attempt=1, started_us=1)
     saved = RedisSteps(system.scripts, task, task, most=10, most_bytes=1000)
     saved.save(f"{SIGNAL}{name}" if kind == "signal" else name, step)
-    sent = (task, task, "interrupted", "scheduled", until, ABOUT, "", awaits)
-    assert system.scripts.call("report", "w", *sent) == [1]
+    assert report(system.scripts, ended(task, task, "suspended", ABOUT, due_us=until, awaits=awaits)) == [1]
     return task
 
 

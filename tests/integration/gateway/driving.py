@@ -11,9 +11,10 @@ from redis import Redis
 from werkzeug.test import TestResponse
 
 from firmq.shared.config.settings import Settings
+from firmq.shared.redis.rows import Value
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
 
 QUEUES = tuple(Settings().queues)
@@ -79,11 +80,11 @@ class Gateway:
             "retry_delay": delay_us / 1_000_000 if delay_us else None,
             "logs": ["one line"],
         }
-        shown = json.dumps(error) if error else ""
+        fields: dict[str, Value | None] = {"error": json.dumps(error)} if error else {"result": payload}
         token = f"token-{self.claims}"
-        end = (*ENDS[kind], delay_us, json.dumps(record), shown, payload)
-        accepted = self.scripts.call("report", "w1", task_id, token, *end)
-        assert accepted == [1]
+        if kind == "retrying":
+            fields["delay_us"] = delay_us
+        assert report(self.scripts, ended(task_id, token, kind, json.dumps(record), **fields), worker="w1") == [1]
 
 
 def problem(answer: TestResponse, status: int, slug: str) -> Any:

@@ -36,7 +36,7 @@ from firmq.worker.housekeeping.metrics import Metrics, SystemGauges
 from firmq.worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
 from firmq.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.harness import WEIGHTS, wait_until
 from tests.support.keys import keys
 
@@ -58,7 +58,7 @@ def claim(machine: Machine, count: int = 1000) -> list[tuple[str, str]]:
 
 def finish(machine: Machine, tasks: list[tuple[str, str]], kind: str = "completed") -> None:
     for task_id, token in tasks:
-        machine.scripts.call("report", "w1", task_id, token, *ENDS[kind], 0, '{"outcome": "completed"}', "", "")
+        report(machine.scripts, ended(task_id, token, kind, '{"outcome": "completed"}'), worker="w1")
 
 
 def counts(machine: Machine) -> dict[TaskState, int]:

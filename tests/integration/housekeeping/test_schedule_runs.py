@@ -13,7 +13,7 @@ from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import Fired, ScheduleStore
 from firmq.shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
 
 
@@ -37,8 +37,7 @@ class Site:
         token = new_task_id()
         tasks = self.machine.scripts.call("claim", "w", token, 60_000_000, 100, 1 << 20, "normal", 100)[3]
         for task in tasks:
-            report = [task[0], token, *ENDS[outcome], "0", '{"worker": "w"}', "", b""]
-            self.machine.scripts.call("report", "w", *report)
+            report(self.machine.scripts, ended(task[0], token, outcome, '{"worker": "w"}'))
 
     def run(self, outcome: str) -> str:
         task = self.fire()

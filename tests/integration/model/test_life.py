@@ -36,6 +36,7 @@ from firmq.shared.domain.task import (
     Unique,
 )
 from firmq.shared.redis.linker import scripts as names_of_scripts
+from firmq.shared.redis.rows import Value
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms, batch_close, batch_work
@@ -44,7 +45,7 @@ from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import Queues, SubmitOutcome, Submitted, cancel, run_now, submit_arguments
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ENDS, ended, reported
 from tests.support.clock import FakeClock
 from tests.support.keys import keys
 
@@ -353,16 +354,20 @@ class Life(RuleBasedStateMachine):
     def report(self, pick: int, kind: str, delay: int, again: bool) -> None:
         """By whoever ever got a task: most hold its lease, some lost it long ago."""
         task_id, token, worker = self.holder(pick)
-        row = (task_id, token, *ENDS[kind], 0 if ENDS[kind][1] == S.PENDING else delay * MICROSECONDS)
-        suspicions = self.model.tasks[task_id].suspicions if task_id in self.model.tasks else 0
-        result = b"suspicions:%d" % (suspicions + 1) if kind == "suspected" else RESULT
-        error = "" if kind == "completed" else '{"type":"E","message":"m","place":"p","pattern":"m"}'
-        call = ("report", worker, *row, '{"outcome":"failed"}', error, result)
+        fields: dict[str, Value | None] = {"result": RESULT} if kind == "completed" else {"traceback": RESULT}
+        if kind != "completed":
+            fields["error"] = '{"type":"E","message":"m","place":"p","pattern":"m"}'
+        if ENDS[kind][1] == S.RETRYING:
+            fields["delay_us"] = delay * MICROSECONDS
+        if kind == "suspected":
+            fields["suspicions"] = self.model.tasks[task_id].suspicions + 1 if task_id in self.model.tasks else 1
+        end = ended(task_id, token, kind, '{"outcome":"failed"}', **fields)
+        call = reported(end, worker=worker)
         expected = self.model.report(task_id, token, kind, delay * MICROSECONDS)
-        assert self.scripts.call(*call) == [expected]
+        assert self.scripts.call("report", *call) == [expected]
         if again and expected:
             before = Store(self.redis).found
-            assert self.scripts.call(*call)[0] < 2
+            assert self.scripts.call("report", *call)[0] < 2
             assert Store(self.redis).found == before
 
     # --- steps ---
@@ -399,12 +404,12 @@ class Life(RuleBasedStateMachine):
             wait = {"sleep": "sleep", "signal": "wait"}[kind]
             self.save_step(task_id, token, name if kind == "sleep" else f"signal:{name}", wait)
         due = self.model.now + delay * MICROSECONDS
-        call = ("report", worker, task_id, token, *ENDS["suspended"], due, "{}", "", awaits)
+        call = reported(ended(task_id, token, "suspended", due_us=due, awaits=awaits), worker=worker)
         expected = self.model.report(task_id, token, "suspended", delay * MICROSECONDS, awaits)
-        assert self.scripts.call(*call) == [expected]
+        assert self.scripts.call("report", *call) == [expected]
         if again and expected:
             before = Store(self.redis).found
-            assert self.scripts.call(*call)[0] < 2
+            assert self.scripts.call("report", *call)[0] < 2
             assert Store(self.redis).found == before
 
     @precondition(lambda self: IS_DURABLE and self.model.tasks)

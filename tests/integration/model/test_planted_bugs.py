@@ -33,7 +33,7 @@ class Bug:
 
 
 BUGS = {
-    "a report is taken from who lost the lease": Bug("report", "holder ~= token", "not holder"),
+    "a report is taken from who lost the lease": Bug("report", "holder ~= ended.token", "not holder"),
     "a lease is extended for who lost it": Bug("extend", "not t or t.token ~= token or", "not t or"),
     "who lost the lease gives the task back": Bug("release", "t.token ~= token or", "false or"),
     "a lost attempt keeps its token": Bug("reap", "redis.call('HSET', keys.rq_job(id), 'token', '')"),
@@ -100,7 +100,7 @@ BUGS = {
     "a restored entry is in the lane of another kind": Bug("_restore", "lane_of_type[task_type] or lane_for(queue, task_type)", "queue"),
     "recovery overlooks a lane": Bug("recover", "local lists, pend = {keys.rq_queue(queue), keys.rq_queue(queue .. '+')}", "local lists, pend = {keys.rq_queue(queue)}"),
     "a throttled task changes its lane": Bug("claim", "  enter_wait_queue(id, lane, group, tenant, enqueued, t[SCORE])\n", "  enter_wait_queue(id, queue_of_lane[lane], group, tenant, enqueued, t[SCORE])\n"),
-    "who ran beside a crash is not known to have": Bug("report", "if field then redis.call('HSET', keys.rq_job(id), field, times) end"),
+    "who ran beside a crash is not known to have": Bug("report", "if ended.suspicions then redis.call('HSET', keys.rq_job(id), 'suspicions', ended.suspicions) end"),
     "a child that was cancelled at birth is not counted": Bug("submit", "count(state, 1)"),
     "a step is taken from who lost the lease": Bug("step_save", "t.token ~= token or", "false or"),
     "a step is stored again": Bug("step_save", "if before and not replaces then return {'found', before, writes} end", ""),

@@ -135,8 +135,8 @@ class Life:
         if task := self.pick(TaskState.RUNNING):
             kind = self.random.choice(["completed", "failed", "retrying", "interrupted"])
             token = text(self.store.redis.hget(keys.rq_job(task.id), "token"))
-            # An interrupted attempt brings the time at which the task was enqueued.
-            assert self.store.report(task.id, kind, token, task.enqueued if kind == "interrupted" else 5_000) == 1
+            fields = {"enqueued_us": task.enqueued} if kind == "interrupted" else {}
+            assert self.store.report(task.id, kind, token, 5_000, **fields) == 1
             task.state = self.store.state(task.id)
 
     def give_back(self) -> None:

@@ -41,8 +41,9 @@ from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import RunningTask, WorkerInfo, Workers
 from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report
+from firmq.worker.executors.ipc import EndedAttempt
 from firmq.worker.housekeeping.main import build
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ENDS, ended, report
 from tests.support.features import rows
 from tests.support.queue_names import claimed_queues
 
@@ -180,9 +181,9 @@ class Scene:
         ids = self.submit(*(self._new(tags=("a",), meta={"x": "y"}, webhook=hook) for _ in ends))
         self._claim("first")
         for task_id, kind in zip(ids, ends, strict=True):
-            error = "" if kind == "completed" else ERROR
-            delay = 3_600_000_000 if kind == "retrying" else 0
-            self.scripts.call("report", WORKER, task_id, "first", *ENDS[kind], delay, RECORD, error, RESULT)
+            fields = {"result": RESULT} if kind == "completed" else {"error": ERROR, "traceback": RESULT}
+            end = ended(task_id, "first", kind, RECORD, **fields)
+            report(self.scripts, end | {"delay_us": 3_600_000_000} if kind == "retrying" else end, worker=WORKER)
         self.names |= dict(zip(ends, ids, strict=True))
         [cancelled, self.names["expired"]] = self.submit(self._new(), self._new(expires_in=timedelta(microseconds=1)))
         cancel(self.scripts, cancelled, "unwanted")
@@ -252,9 +253,8 @@ class Scene:
         for _ in range(20):
             result = session.sync([ClaimOrder(claims, 100)], [])
             for claimed in result.claimed:
-                session.report(
-                    Report(claimed, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", RESULT, 100_000, "")
-                )
+                end = EndedAttempt(*ENDS["completed"], b'{"outcome":"completed"}', run_us=100_000, result=RESULT)
+                session.report(Report(claimed, end))
             if result.claimed:
                 session.sync([], [])
             elif claims.parked:

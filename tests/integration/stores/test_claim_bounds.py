@@ -16,7 +16,7 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.limits import Limits
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store
 
@@ -124,7 +124,7 @@ def done_with(store: Store, size: int) -> str:
     [parent] = store.submit()
     store.claim(token=parent)
     result = base64.b64encode(json.dumps("x" * size).encode())
-    assert store.scripts.call("report", "w", parent, parent, *ENDS["completed"], 0, "{}", "", result) == [1]
+    assert report(store.scripts, ended(parent, parent, "completed", result=result)) == [1]
     return parent
 
 

@@ -36,7 +36,8 @@ from firmq.shared.stores.queues import CHUNK, Queues, submit_arguments
 from firmq.shared.stores.task_types import types_publish
 from firmq.shared.stores.workers import announce
 from firmq.worker.features.rq.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
-from tests.support.attempt_ends import ENDS
+from firmq.worker.features.rq.job_end import RQJobEnd
+from tests.support.attempt_ends import ended, reported
 from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, Store
@@ -281,8 +282,8 @@ def settled_rows(store: Store) -> tuple[Any, ...]:
 @worst("report", 7000)
 def a_full_call_of_failures(store: Store) -> tuple[Any, ...]:
     running = claimed(store, 128)
-    rows = [(id_, token, *ENDS["failed"], 0, "{}", '{"type":"E","message":"m"}', "trace") for id_, token in running]
-    return ("w", *(part for row in rows for part in row))
+    about = {"error": '{"type":"E","message":"m"}', "traceback": "trace"}
+    return reported(*(ended(id_, token, "failed", **about) for id_, token in running))
 
 
 @worst("release", 5000)
@@ -474,8 +475,7 @@ def refusals(store: Store) -> tuple[Any, ...]:
     idle(store, 20, "noop")
     ids = store.submit(128)
     store.claim(128)
-    rows = ((each, "t1", *ENDS["refused"], "v-0-noop", "{}", '{"message":"no"}', "") for each in ids)
-    return ("w", *(part for row in rows for part in row))
+    return reported(*(ended(each, "t1", "refused", error='{"message":"no"}', version="v-0-noop") for each in ids))
 
 
 @worst("refused", 2500)
@@ -774,8 +774,8 @@ def ends_of_jobs_of_rq(store: Store) -> tuple[Any, ...]:
     rq_jobs(store, 128)
     store.scripts.call("rq_adopt", *adoption())
     running = store.claim(128)
-    end = f"1 2 500 +x {NULL.decode()}"
-    return ("w", *(part for each in running for part in (each, "t1", *ENDS["completed"], 0, "{}", end, NULL)))
+    end = RQJobEnd(1, 2, 500, "x", registered=True, value=NULL.decode()).encode()
+    return reported(*(ended(each, "t1", "completed", result=NULL, rq_job_end=end) for each in running))
 
 
 @worst("rq_ended", 1200)

@@ -47,7 +47,7 @@ def claim_from(store: Store, queue: str) -> tuple[str, str]:
 
 def run_one(store: Store, queue: str, how: str) -> str:
     task, token = claim_from(store, queue)
-    assert store.report(task, how, token, delay=24 * HOUR_US) == 1
+    assert store.report(task, how, token, delay_us=24 * HOUR_US) == 1
     return task
 
 

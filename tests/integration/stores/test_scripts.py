@@ -23,9 +23,11 @@ from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.dead_letters import purge, requeue
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import discard
-from tests.support.attempt_ends import ENDS
+from firmq.worker.executors.ipc import LOCAL, EndedAttempt
+from firmq.worker.features.rq.job_end import RQJobEnd
+from tests.support.attempt_ends import ended, report
 from tests.support.keys import keys
-from tests.support.store import LEASE, NULL, SECOND, WEIGHTS, Store
+from tests.support.store import LEASE, SECOND, WEIGHTS, Store
 
 # --- the map of keys and the table of states ---
 
@@ -64,6 +66,22 @@ def test_lua_and_python_know_the_same_status_for_rq() -> None:
 def test_lua_and_python_know_the_same_transitions() -> None:
     text = sources()["_prelude"].partition("LEGAL = [[")[2].partition("]]")[0]
     assert sorted(text.split()) == sorted(f"{old}>{new}" for old, news in TRANSITIONS.items() for new in news)
+
+
+def test_lua_reads_the_fields_of_an_attempt_that_python_sends() -> None:
+    sent = {"id", "token", *EndedAttempt._fields} - LOCAL
+    assert set(re.findall(r"\bended\.(\w+)", sources()["report"])) == sent
+    assert set(re.findall(r"\be\.(\w+)", sources()["_job_end"])) == {"written_by_rq", *RQJobEnd.__slots__}
+
+
+def test_a_field_of_one_attempt_is_not_read_for_the_next(store: Store) -> None:
+    first, second = store.submit(2)
+    store.claim(2)
+    ends = (ended(first, "t1", "interrupted", losses=4, suspicions=2), ended(second, "t1", "interrupted"))
+    assert report(store.scripts, *ends) == [1, 1]
+    assert [store.state(each) for each in (first, second)] == [TaskState.RETRYING, TaskState.PENDING]
+    assert store.redis.hmget(keys.rq_job(first), "losses", "suspicions") == [b"4", b"2"]
+    assert store.redis.hmget(keys.rq_job(second), "losses", "suspicions") == [None, None]
 
 
 @pytest.mark.parametrize("old", TaskState)
@@ -268,7 +286,7 @@ def test_a_wish_to_cancel_beats_a_retry_but_not_a_success(store: Store) -> None:
     store.claim(2)
     for each in (failing, succeeding):
         store.queues.cancel(each, "changed my mind")
-    assert store.report(failing, "retrying", delay=SECOND) == 2, "the worker counts it as cancelled"
+    assert store.report(failing, "retrying", delay_us=SECOND) == 2, "the worker counts it as cancelled"
     assert store.report(succeeding, "completed") == 1
     assert store.state(failing) is TaskState.CANCELLED
     assert store.state(succeeding) is TaskState.COMPLETED
@@ -536,8 +554,8 @@ def test_a_dead_letter_that_is_sent_back_every_night_keeps_its_last_ten_results(
         store.claim(token=f"t{night}")
         record = '{"outcome":"failed"}'
         error = '{"type":"E","message":"m"}'
-        call = ("w", task_id, f"t{night}", *ENDS["failed"], 0, record, error, f"traceback {night}")
-        assert store.scripts.call("report", *call) == [1]
+        end = ended(task_id, f"t{night}", "failed", record, error=error, traceback=f"traceback {night}")
+        assert report(store.scripts, end) == [1]
         requeue(store.scripts, [task_id])
     results = store.redis.xrevrange(keys.rq_results(task_id)) or []
     kept = [fields[b"exc_string"] for _, fields in results if fields]
@@ -601,8 +619,8 @@ def test_a_damaged_number_in_a_record_does_not_keep_its_outcome_from_being_writt
     store.redis.hset(keys.rq_job(damaged), field, "abc")
     record = '{"outcome":"failed"}'
     error = '{"type":"E","message":"m"}'
-    rows = [(each, "t1", *ENDS["retrying"], 0, record, error, NULL) for each in (damaged, sound)]
-    assert store.scripts.call("report", "w", *(part for row in rows for part in row)) == [1, 1]
+    ends = (ended(each, "t1", "retrying", record, error=error) for each in (damaged, sound))
+    assert report(store.scripts, *ends) == [1, 1]
     assert store.state(damaged) is store.state(sound) is TaskState.RETRYING
 
 

@@ -14,11 +14,11 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.tasks import LOOK_AT, filter_of
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ENDS, ended, report
 from tests.support.data_fields import CASES
 from tests.support.features import rows
 from tests.support.keys import keys
-from tests.support.store import NULL, Store
+from tests.support.store import Store
 
 S = TaskState
 
@@ -37,8 +37,8 @@ def end(
     assert store.claim(token=token, worker=worker) == [task_id]
     about_attempt = {"worker": worker, "outcome": ENDS[outcome][0], "app_version": version}
     attempt = json.dumps(about_attempt, separators=(",", ":"))
-    about = "" if outcome == "completed" else json.dumps({"type": "Declined", "message": "no", **error})
-    assert store.scripts.call("report", worker, task_id, token, *ENDS[outcome], 1000, attempt, about, NULL) == [1]
+    about = None if outcome == "completed" else json.dumps({"type": "Declined", "message": "no", **error})
+    assert report(store.scripts, ended(task_id, token, outcome, attempt, error=about), worker=worker) == [1]
     return task_id
 
 

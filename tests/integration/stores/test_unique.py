@@ -85,7 +85,7 @@ def test_every_end_of_an_attempt_lets_go_of_it(store: Store, how: str) -> None:
 def test_a_retry_is_no_end(store: Store) -> None:
     first = submit(store, new())
     store.claim()
-    store.report(first.id, "retrying", delay=1000)
+    store.report(first.id, "retrying", delay_us=1000)
     assert submit(store, new()).state is TaskState.RETRYING
 
 

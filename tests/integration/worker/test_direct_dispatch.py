@@ -20,6 +20,7 @@ from firmq.shared.stores.tasks import Records
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report, SyncResult
+from firmq.worker.executors.ipc import EndedAttempt
 from tests.support.attempt_ends import ENDS
 from tests.support.harness import System, answered, wait_until
 from tests.support.keys import keys
@@ -111,8 +112,8 @@ def test_what_is_handed_over_is_what_a_claim_would_have_brought(idle: Idle, redi
 def test_its_outcome_is_reported_under_the_lease_that_came_with_it(idle: Idle, redis_client: Redis) -> None:
     [task_id] = submit(redis_client)
     [dispatched] = idle.received()
-    report = Report(dispatched, *ENDS["completed"], 0, b'{"outcome":"completed"}', b"", b"bnVsbA==", 100_000, "")
-    idle.session.report(report)
+    end = EndedAttempt(*ENDS["completed"], b'{"outcome":"completed"}', result=b"bnVsbA==")
+    idle.session.report(Report(dispatched, end))
     assert not idle.session.sync([], []).refused
     assert state(redis_client, task_id) is TaskState.COMPLETED
 

@@ -25,12 +25,12 @@ from firmq.shared.stores.workers import WorkerInfo
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.housekeeping.main import refused_by_types
 from tests.support.announcing import announce
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
 from tests.support.limiting import submit
-from tests.support.store import LEASE, NULL, Store
+from tests.support.store import LEASE, Store
 
 BEFORE, AFTER = "tests.support.versions.before", "tests.support.versions.after"
 OLD, NEW = '{"order": 1}', '{"order": 1, "name": "x"}'
@@ -157,7 +157,7 @@ def claim(store: Store, worker: str) -> list[str]:
 def refuse(store: Store, task_id: str, version: str) -> int:
     token = text(store.redis.hget(keys.rq_job(task_id), "token"))
     error = json.dumps({"type": "InvalidData", "message": f"not for {version}"})
-    return int(store.scripts.call("report", "w", task_id, token, *ENDS["refused"], version, "{}", error, NULL)[0])
+    return report(store.scripts, ended(task_id, token, "refused", error=error, version=version))[0]
 
 
 def reap(store: Store) -> None:
@@ -265,7 +265,7 @@ def pinned_task(store: Store) -> str:
     token = text(store.redis.hget(keys.rq_job(task), "token"))
     save = ("step_save", task, token, "a", '{"kind":"result","value":1}', 9, 999, PINNED["1"].version)
     assert store.scripts.call(*save)[0] == b"stored"
-    store.scripts.call("report", "1", task, token, *ENDS["interrupted"], store.clock.now_us, "{}", "", "")
+    report(store.scripts, ended(task, token, "interrupted", enqueued_us=store.clock.now_us), worker="1")
     assert store.records.get(task).pinned_to == PINNED["1"].version
     return task
 
@@ -289,7 +289,7 @@ def test_a_pinned_task_is_run_by_its_version_also_after_a_retry(store: Store) ->
     assert claim(store, "1") == [task]
     token = text(store.redis.hget(keys.rq_job(task), "token"))
     error = json.dumps({"type": "ValueError", "message": "no"})
-    store.scripts.call("report", "1", task, token, *ENDS["failed"], 0, "{}", error, NULL)
+    report(store.scripts, ended(task, token, "failed", error=error), worker="1")
     assert store.scripts.call("requeue", "", "nonce", "", task)[0][:2] == [b"failed", 1]
     assert claim(store, "2") == []
     assert claim(store, "1") == [task]

@@ -23,7 +23,7 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.dead_letters import purge, requeue
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Filter, Records
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ended, report
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 BATCH = 100
@@ -55,13 +55,13 @@ class Store:
         return token, [row[0] for row in reply[3]]
 
     def report(self, token: str, ids: Sequence[bytes], kind: str) -> None:
-        error = '{"type":"E","message":"m"}' if kind == "failed" else ""
+        error = '{"type":"E","message":"m"}' if kind == "failed" else None
         for at in range(0, len(ids), BATCH):
-            rows = [
-                (each, token, *ENDS[kind], 0, '{"outcome":"completed"}', error, "bnVsbA==")
+            ends = [
+                ended(each, token, kind, '{"outcome":"completed"}', error=error, result="bnVsbA==")
                 for each in ids[at : at + BATCH]
             ]
-            self.scripts.call("report", "bench", *(part for row in rows for part in row))
+            report(self.scripts, *ends, worker="bench")
 
     def fill(self, size: int) -> None:
         dead = (size - self.size) // 10

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.domain.task import new_task_id
-from tests.support.attempt_ends import ENDS
+from tests.support.attempt_ends import ENDS, ended, report
 from tests.support.harness import System
 
 OLD, NEW = "1.8.2", "1.9.0"
@@ -81,11 +81,8 @@ def _end(
         token = new_task_id()
         found = system.scripts.call("claim", "shop", token, 600_000_000, AT_ONCE, 1 << 24, "normal", AT_ONCE)[3]
         said = json.dumps({"worker": "shop-1", "outcome": ENDS[outcome][0], **record})
-        about = json.dumps(error) if error else ""
-        report: list[str | bytes] = []
-        for task in found:
-            report += [task[0], token, *ENDS[outcome], "0", said, about, b"" if error else b"null"]
-        system.scripts.call("report", "shop", *report)
+        fields = {"error": json.dumps(error)} if error else {"result": "null"}
+        report(system.scripts, *(ended(task[0], token, outcome, said, **fields) for task in found), worker="shop")
 
 
 def _parts(rows: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:

@@ -18,6 +18,7 @@ from firmq.shared.redis.client import connect
 from firmq.worker.features.rq.allowed import Allowed
 from firmq.worker.features.rq.checked_job import checked_job, read_job
 from firmq.worker.features.rq.claimed_job import ClaimedJob
+from firmq.worker.features.rq.job_end import WRITTEN_BY_RQ
 from firmq.worker.features.rq.plain_run import PlainRun
 from firmq.worker.features.rq.runner import JobRunner, NotRecorded, call_back
 from firmq.worker.features.rq.started_jobs import StartedJobs
@@ -29,8 +30,6 @@ _NOT_AGAIN = frozenset(
     each.encode() for each in (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.STOPPED, JobStatus.SCHEDULED)
 )
 """SCHEDULED: RQ put the job back for a later retry before the executor died; it is a task of its own when it is due."""
-_WRITTEN = b"-"
-"""The end of a job that RQ's code has written itself."""
 
 
 class Parts(NamedTuple):
@@ -51,7 +50,7 @@ def rq_job(job: str, queue: str, enqueued_at: str = "", description: str = "", *
             status = PlainRun(*parts, job, queue, claimed, checked).run(attempt)
             return {"job": job, "status": status}
     if attempt.recorder:
-        attempt.recorder.job_end = _WRITTEN
+        attempt.recorder.rq_job_end = WRITTEN_BY_RQ
     if died:
         return _follow_up(parts, job, queue, enqueued_at)
     return _run_by_rq(parts, job, queue, enqueued_at)

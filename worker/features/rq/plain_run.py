@@ -23,6 +23,7 @@ from rq.utils import parse_timeout
 from firmq.worker.features.rq.allowed import Allowed, Checked
 from firmq.worker.features.rq.checked_job import Call, CheckedJob, LazyJob, Outcome, read_job
 from firmq.worker.features.rq.claimed_job import ClaimedJob
+from firmq.worker.features.rq.job_end import RQJobEnd
 from firmq.worker.features.rq.runner import JobRunner, NotRecorded
 from firmq.worker.features.rq.started_jobs import UNCERTAIN, StartedJobs
 from firmq.worker.handlers.context import CurrentTask
@@ -71,7 +72,7 @@ class PlainRun:
         if isinstance(outcome.error, TaskCancelled):
             raise outcome.error
         if attempt.recorder and (end := self._end(outcome, shown, attempt.id)):
-            attempt.recorder.job_end = end
+            attempt.recorder.rq_job_end = end
             return str(rq.job.JobStatus.FINISHED.value)
         return self._end_by_rq(attempt, job, outcome, is_first=not shown)
 
@@ -91,21 +92,21 @@ class PlainRun:
         except BaseException as error:  # RQ records all that a function raises, and the limits of its task
             return Outcome(self.began_us, None, error)
 
-    def _end(self, outcome: Outcome, shown: str, task_id: str) -> bytes:
-        """Returns the end for `_job_end.lua`; b"" if it is left to RQ's code."""
+    def _end(self, outcome: Outcome, shown: str, task_id: str) -> bytes | None:
+        """Returns the end for the report; None if it is left to RQ's code."""
         if outcome.error is not None or isinstance(outcome.value, Retry) or shown == UNCERTAIN:
-            return b""
+            return None
         try:
-            value = b"" if outcome.value is None else base64.b64encode(self.checked.serializer.dumps(outcome.value))
+            value = None if outcome.value is None else base64.b64encode(self.checked.serializer.dumps(outcome.value))
         except Exception:  # RQ's code stores something else in its place
-            return b""
-        if len(value) > MOST_CARRIED:
-            return b""
+            return None
+        if value is not None and len(value) > MOST_CARRIED:
+            return None
         kept = _number(self.claimed.result_ttl)
         kept = self.result_ttl if kept is None else kept
         ended_us = time.time_ns() // 1000
-        execution = f"+{shown}" if shown else task_id
-        return b"%d %d %d %s %s" % (self.began_us, ended_us, kept, execution.encode(), value)
+        text = value.decode() if value is not None else None
+        return RQJobEnd(self.began_us, ended_us, kept, shown or task_id, bool(shown), text).encode()
 
     def _end_by_rq(self, attempt: CurrentTask, job: CheckedJob, outcome: Outcome, *, is_first: bool) -> str:
         try:

@@ -1,10 +1,11 @@
 -- Part of `report.lua`: data that a version of a type does not accept.
 
--- Records a refusal. Returns the next state: failed when no version is left that may take the data; and the error.
+-- Records a refusal by a version, nil for a worker that lacks the type. Returns the next state, failed when no version is
+-- left that may take the data, and the error.
 local function judge_refusal(id, version, error)
   local t = record(id, 'description', 'refused', 'refusal')
   local task_type, refused = t.description or '', is_pinned(t.refused) and '' or t.refused or ''
-  if version == '' then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
+  if not version then return string.find(task_type, '[^%w._-]') and 'failed' or 'pending', error end
   if not string.find(refused, version, 1, true) then refused = refused == '' and version or refused .. '.' .. version end
   local readable, refusal = pcall(cjson.decode, error)
   local why = readable and type(refusal) == 'table' and type(refusal.message) == 'string' and refusal.message or ''
@@ -21,13 +22,14 @@ local function judge_refusal(id, version, error)
   return 'failed', error
 end
 
-function become.refused(id, queue, attempt, _, _, _, _, expires_at)
+function become.refused(ended, task)
+  local id = ended.id
   local t = record(id, 'description', 'refused', 'enqueued_at', 'fair_key', 'score')
   set_state(id, 'running', 'pending', 'token', '')
-  bump(id, 'attempt', attempt, -1)
+  bump(id, 'attempt', task.attempt, -1)
   hold_unique_again(id, {start = true})
   if limited then give_tokens_back(id) end
-  watch_deadline(id, expires_at)
-  wait_for_worker(id, lane_for(queue, t.description or ''), t.description or '', t.refused, t.fair_key or '',
+  watch_deadline(id, task.expires_at)
+  wait_for_worker(id, lane_for(task.queue, t.description or ''), t.description or '', t.refused, t.fair_key or '',
     num(microseconds(t.enqueued_at) or now), t.score)
 end

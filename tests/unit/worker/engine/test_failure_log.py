@@ -8,12 +8,14 @@ from firmq.worker.engine import failure_log
 from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.engine.failure_log import LINES_PER_SECOND, MOST_SUMMARIES, FailureLog
 from firmq.worker.engine.redis_session import Report
+from firmq.worker.executors.ipc import EndedAttempt
 from tests.support.attempt_ends import ENDS
 
 
 def report(kind: str = "retrying", error: str = "RuntimeError") -> Report:
     held = ClaimedTask(b"a1", b"normal", b"fail", b"", 1, 0, 0, 0, b"", b"", b"", 0, "t", 0, 0.0)
-    return Report(held, *ENDS[kind], 5_000_000, b"", b"", b"", 100_000, error)
+    delay_us = 5_000_000 if ENDS[kind][1] == "retrying" else None
+    return Report(held, EndedAttempt(*ENDS[kind], b"", run_us=100_000, error_type=error, delay_us=delay_us))
 
 
 def test_a_storm_is_summarized(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from firmq.worker.engine.loop import GATHER, IDLE_TICK, PAUSE, REPORT_GRACE, SHO
 from firmq.worker.engine.notifications import COMMAND, DIRECT_DISPATCH, PATIENCE, WAKEUP
 from firmq.worker.engine.redis_session import MOST_AT_ONCE, Report, SyncResult
 from firmq.worker.executors.crash_reports import CrashReports
+from firmq.worker.executors.ipc import EndedAttempt
 from firmq.worker.executors.monitor import ExecutorMonitor
 from firmq.worker.metrics import WorkerMetrics
 from tests.unit.worker.fakes import (
@@ -81,9 +82,9 @@ class Scene:
         return [[task.id for task in executor.assigned.values()] for executor in self.executors]
 
     def report(
-        self, task: ClaimedTask, outcome: str = "completed", state: str = "completed", version: str = ""
+        self, task: ClaimedTask, outcome: str = "completed", state: str = "completed", version: str | None = None
     ) -> None:
-        self.session.report(Report(task, outcome, state, 0, b"", b"", b"", 100_000, "", version))
+        self.session.report(Report(task, EndedAttempt(outcome, state, b"", run_us=100_000, version=version)))
 
 
 @pytest.fixture

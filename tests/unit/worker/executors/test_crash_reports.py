@@ -50,40 +50,41 @@ def reports(retry: bytes) -> Iterator[Report]:
 def test_a_corrupt_retry_policy_becomes_the_default_with_a_warning(
     retry: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert {report.delay_us for report in reports(retry)} == {to_us(timedelta(seconds=7))}
+    assert {report.ended.delay_us for report in reports(retry)} == {to_us(timedelta(seconds=7))}
     assert caplog.text.count("task t: corrupt retry policy") == 2
 
 
 def test_a_policy_of_its_own_holds() -> None:
-    assert {report.delay_us for report in reports(b'{"initial_delay": 2}')} == {2_000_000}
+    assert {report.ended.delay_us for report in reports(b'{"initial_delay": 2}')} == {2_000_000}
 
 
 @pytest.mark.parametrize(
     ("losses", "ran", "kind", "then"),
     [
-        (0, 1.0, "interrupted", b"losses:1"),
-        (7, 59.0, "interrupted", b"losses:8"),
-        (19, 61.0, "interrupted", b"losses:0"),
+        (0, 1.0, "interrupted", 1),
+        (7, 59.0, "interrupted", 8),
+        (19, 61.0, "interrupted", 0),
     ],
 )
 def test_stops_of_its_workers_soon_after_it_began_are_counted_and_a_longer_run_begins_anew(
-    losses: int, ran: float, kind: str, then: bytes
+    losses: int, ran: float, kind: str, then: int
 ) -> None:
     task = claimed(b"", b"5")
     task.losses = losses
-    report = crash_reports().stopped(task, 100.0, 100.0 + ran)
-    assert (report.outcome, report.rq_result, report.delay_us) == (kind, then, 5)
+    ended = crash_reports().stopped(task, 100.0, 100.0 + ran).ended
+    assert (ended.outcome, ended.losses, ended.enqueued_us) == (kind, then, 5)
 
 
 def test_the_twentieth_stop_in_a_row_is_a_poison_task() -> None:
     task = claimed(b"", b"5")
     task.losses = MAX_LOSSES - 1
-    report = crash_reports().stopped(task, 100.0, 101.0)
-    assert (report.outcome, report.state, report.error_type) == ("interrupted", "failed", "PoisonTask")
+    ended = crash_reports().stopped(task, 100.0, 101.0).ended
+    assert (ended.outcome, ended.state, ended.error_type) == ("interrupted", "failed", "PoisonTask")
 
 
 def test_interruptions_for_other_reasons_leave_the_count_alone() -> None:
-    assert crash_reports().interrupted(claimed(b"", b"5"), 100.0, "lease").rq_result == b""
+    ended = crash_reports().interrupted(claimed(b"", b"5"), 100.0, "lease").ended
+    assert (ended.losses, ended.suspicions) == (None, None)
 
 
 @pytest.mark.parametrize("score", [b"inf", b"-inf", b"1e300", b"nan", b""])

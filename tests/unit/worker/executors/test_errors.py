@@ -48,12 +48,12 @@ def ended(error: BaseException, **options: Any) -> EndedAttempt:
 
 def end(error: BaseException, **options: Any) -> tuple[str, str, float, str]:
     found = ended(error, **options)
-    return found.outcome, found.state, found.delay_us / 1e6, found.error_type
+    return found.outcome, found.state, (found.due_us or found.delay_us or 0) / 1e6, found.error_type
 
 
 def dead(error: BaseException) -> dict[str, str]:
     """What the dead letter of an error says, with what its fingerprint is made of."""
-    return dict(json.loads(ended(raised(error), max_retries=0).error))
+    return dict(json.loads(ended(raised(error), max_retries=0).error or b""))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Scene:
         self.executor.begin()
 
     def ends(self, task: ClaimedTask, outcome: str = "completed", state: str = "completed") -> None:
-        ended = ipc.EndedAttempt(task.number, outcome, state, 0, b"{}", b"", b"", 50_000, "")
+        ended = ipc.EndedAttempt(outcome, state, b"{}", number=task.number, run_us=50_000)
         self.executor.events.append((ipc.OUTCOME, *ended))
         self.monitor.read_events()
 
@@ -88,8 +88,8 @@ def scene() -> Scene:
 def test_an_outcome_is_reported_and_tells_how_long_tasks_take(scene: Scene) -> None:
     scene.ends(scene.a)
     [report] = scene.session.reports
-    assert (report.claimed, report.outcome, report.state) == (scene.a, "completed", "completed")
-    assert (report.run_us, scene.lane.prefetch.seconds) == (50_000, 0.05)
+    assert (report.claimed, report.ended.outcome, report.ended.state) == (scene.a, "completed", "completed")
+    assert (report.ended.run_us, scene.lane.prefetch.seconds) == (50_000, 0.05)
 
 
 def test_tasks_of_a_bounded_queue_tell_nothing_about_others() -> None:
@@ -101,7 +101,7 @@ def test_tasks_of_a_bounded_queue_tell_nothing_about_others() -> None:
 def test_a_task_that_was_stopped_for_another_is_returned(scene: Scene) -> None:
     scene.ends(scene.a, "cancelled", "cancelled")
     [report] = scene.session.reports
-    assert (report.outcome, report.state) == ("interrupted", "pending")
+    assert (report.ended.outcome, report.ended.state) == ("interrupted", "pending")
 
 
 def test_log_lines_and_progress_are_kept_with_their_task(scene: Scene) -> None:
@@ -242,8 +242,8 @@ def test_when_tasks_are_stuck_they_alone_pay_for_the_end_of_their_executor() -> 
     scene.is_stuck(scene.b.number)
     assert scene.executor.killed_because == "stuck"
     scene.dies()
-    assert [report.outcome for report in scene.session.reports] == ["timed_out", "timed_out", "interrupted"]
-    assert (scene.session.reports[2].state, scene.session.reports[2].rq_result) == ("pending", b"")
+    assert [report.ended.outcome for report in scene.session.reports] == ["timed_out", "timed_out", "interrupted"]
+    assert (scene.session.reports[2].ended.state, scene.session.reports[2].ended.suspicions) == ("pending", None)
 
 
 def test_when_nothing_says_which_task_is_stuck_each_is_run_again_beside_fewer() -> None:
@@ -252,8 +252,8 @@ def test_when_nothing_says_which_task_is_stuck_each_is_run_again_beside_fewer() 
     scene.is_stuck(0)
     assert str(scene.executor.killed_because).startswith("hung: ")
     scene.dies()
-    assert [report.outcome for report in scene.session.reports] == ["interrupted"] * 3
-    assert {report.rq_result for report in scene.session.reports} == {b"suspicions:1"}
+    assert [report.ended.outcome for report in scene.session.reports] == ["interrupted"] * 3
+    assert {report.ended.suspicions for report in scene.session.reports} == {1}
 
 
 # --- the death of an executor ---
@@ -263,7 +263,7 @@ def test_a_dead_executor_costs_the_running_task_a_crash_and_the_others_nothing(s
     scene.executor.dead = True
     scene.after(0.01)
     [report] = scene.session.reports
-    assert (report.claimed, report.outcome, report.state) == (scene.a, "crashed", "retrying")
+    assert (report.claimed, report.ended.outcome, report.ended.state) == (scene.a, "crashed", "retrying")
     assert scene.spans.crashes == [b"a"]
     assert list(scene.lane.ready) == [scene.b, scene.c]
     assert scene.pool.lost_members == [scene.executor]
@@ -271,11 +271,11 @@ def test_a_dead_executor_costs_the_running_task_a_crash_and_the_others_nothing(s
 
 
 def test_an_outcome_that_arrived_before_the_death_counts(scene: Scene) -> None:
-    ended = ipc.EndedAttempt(scene.a.number, "completed", "completed", 0, b"{}", b"", b"", 5, "")
+    ended = ipc.EndedAttempt("completed", "completed", b"{}", number=scene.a.number, run_us=5)
     scene.executor.events.append((ipc.OUTCOME, *ended))
     scene.executor.dead = True
     scene.after(0.01)
-    assert [report.outcome for report in scene.session.reports] == ["completed"]
+    assert [report.ended.outcome for report in scene.session.reports] == ["completed"]
     assert scene.metrics.crashes == 0
 
 
@@ -299,7 +299,7 @@ def test_why_an_executor_was_killed_decides_the_outcome(
     scene.time.now += ran
     scene.monitor.reap(cast("Any", scene.executor))
     [report] = scene.session.reports
-    assert (report.outcome, report.state) == expected
+    assert (report.ended.outcome, report.ended.state) == expected
 
 
 # --- commands ---
