@@ -422,7 +422,11 @@ class Keys(KeySpace):
     """zset, owner: claim, submit. Workers with a parked claim, longest idle first."""
 
     def parked_claim(self, claimant: str) -> str:
-        """string, owner: claim, submit; a minute. A parked claim: the arguments of the worker's next claim, in JSON."""
+        """string, owner: claim, submit; a minute. A parked claim (JSON), answered by `submit_one.lua`.
+
+        worker, token of its next claim, lease, room (bytes of data), takes (by lane, false for one that is full), kind
+        of the lanes, patterns of others.
+        """
         return f"{self.prefix}firmq:parked-claim:{claimant}"
 
     def direct_dispatch(self, worker: str) -> str:

@@ -1,6 +1,8 @@
-"""The ways in which an attempt can end: its outcome, and the state that its task gets."""
+"""Attempts without a worker: the arguments of claims and reports, and the ways in which an attempt can end."""
 
 from __future__ import annotations
+
+from typing import Any, TypeAlias
 
 from firmq.shared.redis.rows import Value, as_rows
 from firmq.shared.redis.scripts import Scripts
@@ -20,21 +22,34 @@ ENDS = {
 """By a short name for each; values of `Outcome` and `TaskState`, as `report.lua` takes them."""
 
 
-def ended(
-    task_id: str | bytes, token: str, kind: str, record: str = "{}", **fields: Value | None
-) -> dict[str, Value | None]:
+End: TypeAlias = dict[str, Value | None]
+
+
+def ended(task_id: str | bytes, token: str, kind: str, record: str = "{}", **fields: Value | None) -> End:
     """Returns the end of an attempt for `report.lua`; `fields` are more of those of `EndedAttempt`."""
     outcome, state = ENDS[kind]
     delay = {"delay_us": 0} if state == "retrying" else {}
     return {"id": task_id, "token": token, "outcome": outcome, "state": state, "record": record, **delay, **fields}
 
 
-def reported(*ends: dict[str, Value | None], worker: str = "w") -> tuple[Value, ...]:
+def reported(*ends: End, worker: str = "w") -> tuple[Value, ...]:
     """Returns the arguments of `report.lua`."""
     return (worker, *as_rows(ends))
 
 
-def report(scripts: Scripts, *ends: dict[str, Value | None], worker: str = "w") -> list[int]:
+def report(scripts: Scripts, *ends: End, worker: str = "w") -> list[int]:
     """Reports the ends of attempts, and returns the answers."""
-    answers: list[int] = scripts.call("report", *reported(*ends, worker=worker))
-    return answers
+    return [int(each) for each in scripts.call("report", *reported(*ends, worker=worker))]
+
+
+def claiming(
+    worker: str, token: str, lease: int, want: int, most_bytes: int, *quotas: Any, **more: Any
+) -> tuple[Any, ...]:
+    """Returns the arguments of `claim.lua`; `quotas` are alternating lanes and quotas, `most` is what some may give."""
+    lanes, most, scores = quotas[::2], more.get("most", {}), map(str, more.get("scores", ("", "")))
+    kind = more.get("kind", "+" if any(lane.endswith("+") for lane in lanes) else "")
+    options = (kind, more.get("next_token", ""), more.get("patterns", ""), *scores)
+    given = (
+        each for name, quota in zip(lanes, quotas[1::2], strict=True) for each in (name, quota, most.get(name, ""))
+    )
+    return (worker, token, lease, want, most_bytes, *options, *given)

@@ -13,7 +13,7 @@ from firmq.shared.redis.rows import Value
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Records
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.clock import FakeClock
 
 WEIGHTS = {"high": 4, "normal": 3}
@@ -38,7 +38,7 @@ class Store:
         return [task.id for task in tasks]
 
     def claim(self, want: int = 1, token: str = "t1", worker: str = "w") -> list[str]:
-        reply = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want)
+        reply = self.scripts.call("claim", *claiming(worker, token, LEASE, want, 1 << 20, "high", 0, "normal", want))
         return [row[0].decode() for row in reply[3]]
 
     def report(self, task_id: str, kind: str, token: str = "t1", delay_us: int = 0, **fields: Value | None) -> int:

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol
 
 from firmq.shared.domain.traceparent import read_traceparent, trace_id
 from firmq.worker.executors.ipc import Assignment
@@ -162,32 +162,38 @@ class ClaimedTask:
             self.log_size -= len(self.logs.popleft())
 
 
+_COUNTS = ("attempt", "failures", "crashes", "losses", "suspicions")
 _LATEST_US = 9e15
 """The largest number that the scripts accept too."""
-_Row: TypeAlias = tuple[bytes, bytes, bytes, bytes, int, int, int, int, bytes, bytes, bytes]
 
 
-def read_claim(reply: Sequence[Any], token: str, sent_at: float, received_us: int, lease: float) -> list[ClaimedTask]:
+class ClaimReply(NamedTuple):
+    """The answer of `claim.lua`."""
+
+    now_us: bytes
+    unreadable: Sequence[bytes]
+    """The ids of corrupt records."""
+    more: int
+    """Whether it is worth claiming again at once."""
+    tasks: Sequence[Sequence[Any]]
+    again_in_us: int
+    """When a rate allows the next start; -1 if no task waits for that."""
+    fields: Sequence[bytes] = ()
+    """The names of the tasks' fields (`_task_fields.lua`)."""
+
+
+def read_claim(reply: ClaimReply, token: str, sent_at: float, received_us: int, lease: float) -> list[ClaimedTask]:
     """Returns the tasks in the answer of `claim.lua`."""
-    offset = int(reply[0]) - received_us
-    return [
-        ClaimedTask(
-            *cast("_Row", tuple(_as_count(value) if type(value) is int else value for value in row[:11])),
-            _moment_us(row[11]),
-            token,
-            offset,
-            sent_at + lease,
-            parent_results=row[12],
-            suspicions=_as_count(row[13]) if len(row) > 13 else 0,  # the gateway of the version before sends none
-            rq_job=(received_us, *row[14]) if len(row) > 14 else (),
-        )
-        for row in reply[3]
-    ]
-
-
-def _as_count(number: int) -> int:
-    """Returns a count of a record; 0 for a negative one, which only a damaged record has."""
-    return max(0, number)
+    offset, names = int(reply.now_us) - received_us, [each.decode() for each in reply.fields]
+    claimed = []
+    for row in reply.tasks:
+        fields = dict(zip(names, row, strict=False))
+        for name in _COUNTS:
+            fields[name] = max(0, fields[name])  # only a damaged record has a negative one
+        fields["enqueued_us"] = _moment_us(fields["enqueued_us"])
+        fields["rq_job"] = (received_us, *fields["rq_job"]) if "rq_job" in fields else ()
+        claimed.append(ClaimedTask(**fields, token=token, clock_offset_us=offset, lease_until=sent_at + lease))
+    return claimed
 
 
 def _moment_us(score: bytes) -> int:

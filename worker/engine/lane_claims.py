@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from firmq.worker.engine.claimed_queues import ClaimedQueues
-from firmq.worker.engine.claimed_task import ClaimedTask, read_claim
+from firmq.worker.engine.claimed_task import ClaimedTask, ClaimReply, read_claim
 from firmq.worker.engine.queue_weights import NO_BOUNDS, Strict, WeightedRoundRobin
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ class LaneClaims:
         self.queues = queues
         self.suffix = suffix
         self._division = Strict() if queues.selection.strict else WeightedRoundRobin()
-        self._patterns = ("*" + suffix, queues.selection.lua_patterns()) if queues.selection.patterns else ()
-        self._range = "" if scores == (None, None) else " ".join("-" if each is None else repr(each) for each in scores)
+        self._patterns = queues.selection.lua_patterns() if queues.selection.patterns else ""
+        self._scores = tuple("" if each is None else repr(each) for each in scores)
+        self._is_bounded = scores != (None, None)
         self._changes = -1
         self.unanswered = False
         self.parked = self.exhausted = False
@@ -54,9 +55,6 @@ class LaneClaims:
     def arguments(self, size: int, lease_us: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
         """Returns the arguments of `claim.lua`. `slots` is how many tasks it may take of some lanes."""
         self.unanswered = True
-        order: tuple[Argument, ...] = ("", self._next_token) if size else ()
-        if self._range:
-            order = ("<", self._range)
         if self._changes != self.queues.changes:
             self._changes = self.queues.changes
             weight = self.queues.selection.weight
@@ -67,9 +65,11 @@ class LaneClaims:
             lease_us,
             size,
             _CLAIM_BYTES,
+            self.suffix,
+            self._next_token if size and not self._is_bounded else "",
+            self._patterns,
+            *self._scores,
             *self._division.quotas(size, slots),
-            *self._patterns,
-            *order,
         ]
 
     def takes(self, lane: str) -> bool:
@@ -77,21 +77,21 @@ class LaneClaims:
         return bool(lane) and self.queues.selection.takes(lane.removesuffix("+"))
 
     def answer(
-        self, reply: Sequence[Any], size: int | None, sent_at: float, received_us: int, lease: float
+        self, reply: ClaimReply, size: int | None, sent_at: float, received_us: int, lease: float
     ) -> list[ClaimedTask]:
         """Returns the claimed tasks of an answer; without a `size` it answers a parked claim."""
         claimed = read_claim(reply, self.token, sent_at, received_us, lease)
         for each in claimed:
             each.lane = self.suffix
             self.queues.touch(each.queue_name)
-        self.again_in = reply[4] / 1_000_000 if reply[4] >= 0 else None
-        self.exhausted = size is not None and len(claimed) < size and not reply[2]
-        self.unanswered = self.parked = self.exhausted and not self._range
-        if self._range:
+        self.again_in = reply.again_in_us / 1_000_000 if reply.again_in_us >= 0 else None
+        self.exhausted = size is not None and len(claimed) < size and not reply.more
+        self.unanswered = self.parked = self.exhausted and not self._is_bounded
+        if self._is_bounded:
             self.again_in = ASK_AGAIN if self.again_in is None else min(self.again_in, ASK_AGAIN)
         self.token, self._next_token = self._next_token, _new_token()
         if size is not None:
-            self.asked_at, self.answered_us = sent_at, int(reply[0])
+            self.asked_at, self.answered_us = sent_at, int(reply.now_us)
         return claimed
 
 

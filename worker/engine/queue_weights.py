@@ -23,7 +23,7 @@ class Strict:
         self.order = tuple(weights)
 
     def quotas(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
-        """Returns alternating queue and quota, as `WeightedRoundRobin` does: each may fill the claim."""
+        """Returns the same as `WeightedRoundRobin`; the quota of each queue is the whole claim."""
         return _arguments(self.order, dict.fromkeys(self.order, size), slots)
 
 
@@ -43,7 +43,7 @@ class WeightedRoundRobin:
         self.credit = {name: self.credit.get(name, 0.0) for name in weights}
 
     def quotas(self, size: int, slots: Mapping[str, int] = NO_BOUNDS) -> list[Argument]:
-        """Returns alternating queue and quota; the quotas add up to `size`. The slots of a queue follow its quota."""
+        """Returns each queue with its quota and its slots, "" if unbounded. The quotas add up to `size`."""
         for name, share in self.share.items():
             self.credit[name] += share * size
         quotas = {name: max(0, int(self.credit[name])) for name in self.order}
@@ -56,6 +56,4 @@ class WeightedRoundRobin:
 
 
 def _arguments(order: Iterable[str], quotas: Mapping[str, int], slots: Mapping[str, int]) -> list[Argument]:
-    return [
-        part for name in order for part in (name, f"{quotas[name]}/{slots[name]}" if name in slots else quotas[name])
-    ]
+    return [part for name in order for part in (name, quotas[name], slots.get(name, ""))]

@@ -24,7 +24,7 @@ from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.client import translated
 from firmq.shared.redis.quarantine import is_corruption
 from firmq.shared.redis.rows import as_rows
-from firmq.worker.engine.claimed_task import ClaimedTask
+from firmq.worker.engine.claimed_task import ClaimedTask, ClaimReply
 from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.queue_weights import NO_BOUNDS
 from firmq.worker.executors.ipc import LOCAL, EndedAttempt
@@ -115,9 +115,10 @@ class RedisSession:
         with translated():
             replies = self.scripts.call_many(calls)
         result, received_us = SyncResult(), monotonic_us()
-        for order, reply in zip(orders, replies[len(replies) - len(orders) :], strict=True):
+        claims = (ClaimReply(*reply) for reply in replies[len(replies) - len(orders) :])
+        for order, reply in zip(orders, claims, strict=True):
             result.claimed += order.claims.answer(reply, order.size, sent_at, received_us, self.lease)
-            result.unreadable += _texts(reply[1])
+            result.unreadable += _texts(reply.unreadable)
         self._adopt(result.claimed)
         if asking:
             asking.learn(replies[len(replies) - len(orders) - 1])
@@ -147,14 +148,14 @@ class RedisSession:
         claims = next((each for each in lanes if each.token == token), None)
         if claims is None:
             return result
-        began = claims.asked_at + (int(claim[0]) - claims.answered_us) / 1_000_000
+        reply = ClaimReply(*_as_sent(claim))
+        began = claims.asked_at + (int(reply.now_us) - claims.answered_us) / 1_000_000
         now = time.monotonic()
         if now - began > self.lease / 4:
             return result
-        reply = _as_sent(claim)
         result.claimed = claims.answer(reply, None, min(began, now), monotonic_us(), self.lease)
         self._adopt(result.claimed)
-        result.unreadable = _texts(reply[1])
+        result.unreadable = _texts(reply.unreadable)
         return result
 
     def _adopt(self, claimed: Sequence[ClaimedTask]) -> None:

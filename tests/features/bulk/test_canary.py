@@ -18,7 +18,7 @@ from firmq.shared.stores.locks import NoLocks
 from firmq.shared.stores.tasks import Filter
 from firmq.worker.features.bulk.job import Bulk
 from tests.integration.dashboard.conftest import Browser, bury
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -54,7 +54,7 @@ class Retry:
     def end(self, failed: int = 0) -> None:
         """Ends what waits: so many tasks fail again, the others complete."""
         scripts = self.system.scripts
-        rows = scripts.call("claim", "digger", self.id, 60_000_000, 200, 1 << 24, "normal", 200)[3]
+        rows = scripts.call("claim", *claiming("digger", self.id, 60_000_000, 200, 1 << 24, "normal", 200))[3]
         failures = [ended(row[0], self.id, "failed", error=json.dumps(ERROR)) for row in rows[:failed]]
         report(scripts, *failures, *(ended(row[0], self.id, "completed") for row in rows[failed:]), worker="digger")
         self.system.redis.delete(keys.claim("digger"))

@@ -17,7 +17,7 @@ from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.tasks import Filter
 from firmq.worker.features.bulk.job import AT_ONCE, CALLS, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.figures import judge_since
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -93,7 +93,7 @@ def test_what_failed_again_does_not_end_green(system: System, bulks: BulkActions
 
 
 def _claim_and_fail(system: System) -> None:
-    for row in system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3]:
+    for row in system.scripts.call("claim", *claiming("digger", "again", 60_000_000, 200, 1 << 24, "normal", 200))[3]:
         about = '{"type": "ValueError", "message": "no", "place": "shop.pay", "pattern": "no"}'
         report(system.scripts, ended(row[0], "again", "failed", error=about), worker="digger")
     system.redis.delete(keys.claim("digger"))

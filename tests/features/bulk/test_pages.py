@@ -23,6 +23,7 @@ from firmq.worker.features.bulk.job import Bulk, FollowUp
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.integration.dashboard.test_operators_view import suspend
 from tests.integration.dashboard.test_sign_in import USERS, _sign_in
+from tests.support.attempt_ends import claiming
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -329,7 +330,7 @@ def test_retried_tasks_of_a_paused_type_say_so(system: System, browser: Browser)
     action = bulks.get(action_id)
     assert action
     bulks.step(action, 200)
-    assert system.scripts.call("claim", "digger", "again", 60_000_000, 200, 1 << 24, "normal", 200)[3] == []
+    assert system.scripts.call("claim", *claiming("digger", "again", 60_000_000, 200, 1 << 24, "normal", 200))[3] == []
     FollowUp(bulks).step()
     assert "3 not ended: see <a" in browser.text(f"/bulk/{action_id}")
     assert "paused" in browser.text("/")

@@ -9,13 +9,13 @@ from firmq.dashboard.features.durable.queries import MOST_STEPS
 from firmq.shared.domain.step import StepKind, encode_step, with_schema
 from firmq.shared.features.durable.store import DurableSteps
 from tests.integration.dashboard.conftest import Browser
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System
 
 
 def running(system: System) -> DurableSteps:
     task = system.submit("noop")
-    system.scripts.call("claim", "w", "t", 60_000_000, 1, 1 << 20, "normal", 1)
+    system.scripts.call("claim", *claiming("w", "t", 60_000_000, 1, 1 << 20, "normal", 1))
     return DurableSteps(system.scripts, task, "t", most=1000, most_bytes=1 << 20)
 
 

@@ -16,7 +16,7 @@ import pytest
 from firmq.shared import failpoints
 from firmq.shared.domain.task import TaskState, new_task_id
 from firmq.shared.features.history import unarchived
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System, free_port, scrape, wait_until
 from tests.support.history import DATABASES, Contents, empty_history
 from tests.support.keys import keys
@@ -31,7 +31,7 @@ def end_many(system: System, count: int, state: str = "completed") -> list[str]:
     """Ends tasks without a worker."""
     ids = system.submit_many([("noop", "null")] * count)
     token = new_task_id()
-    system.scripts.call("claim", "w", token, 60_000_000, count, 1 << 24, "normal", count)
+    system.scripts.call("claim", *claiming("w", token, 60_000_000, count, 1 << 24, "normal", count))
     for start in range(0, count, 100):
         ends = (ended(each, token, state, '{"outcome":"completed"}') for each in ids[start : start + 100])
         assert set(report(system.scripts, *ends)) == {1}

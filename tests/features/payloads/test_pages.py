@@ -9,7 +9,7 @@ from firmq.shared.domain.task import NewTask
 from firmq.shared.features.payloads.stores import open_payload_store
 from firmq.shared.stores.payloads import Payloads
 from tests.integration.dashboard.conftest import Browser
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System
 
 LARGE = f'["{"x" * 5000}", {{"password": "hunter2"}}]'
@@ -19,7 +19,7 @@ def dead_letter(system: System, folder: Path) -> str:
     payloads = Payloads(open_payload_store(f"file://{folder}"), 1024)
     new = NewTask(id="task", type="noop", data=payloads.data_of("task", LARGE), queue="normal")
     system.queues.submit([new])
-    system.scripts.call("claim", "w", "t", 60_000_000, 1, 1 << 20, "normal", 1)
+    system.scripts.call("claim", *claiming("w", "t", 60_000_000, 1, 1 << 20, "normal", 1))
     error = '{"type":"ValueError","message":"no"}'
     assert report(system.scripts, ended("task", "t", "failed", '{"outcome":"failed"}', error=error)) == [1]
     return "task"

@@ -32,7 +32,7 @@ from firmq.worker.features.rq.started_jobs import StartedJobs
 from firmq.worker.handlers.context import CurrentTask, current
 from tests.support import attempt_ends
 from tests.support import rq_functions as shop
-from tests.support.attempt_ends import ended
+from tests.support.attempt_ends import claiming, ended
 from tests.support.harness import ROOT, System, wait_until
 from tests.support.keys import keys
 from tests.support.rq_functions import ALLOWED
@@ -64,7 +64,7 @@ def adopt(store: Store) -> None:
 
 def claim(store: Store, token: str = "t1") -> list[Any]:
     """The row of the one task that waits."""
-    reply = store.scripts.call("claim", "w", token, LEASE, 1, 1 << 20, "normal", 1)
+    reply = store.scripts.call("claim", *claiming("w", token, LEASE, 1, 1 << 20, "normal", 1))
     [row] = reply[3]
     return list(row)
 

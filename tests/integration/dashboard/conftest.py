@@ -21,7 +21,7 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.scripts import Scripts
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System, running_system
 
 
@@ -106,7 +106,7 @@ def bury(
 def fail_all(scripts: Scripts, waiting: dict[str, str], error: str = "ValueError", place: str = "shop.pay") -> None:
     """Runs pending tasks as a worker does; each fails with its message."""
     while waiting:
-        tasks = scripts.call("claim", "digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200)[3]
+        tasks = scripts.call("claim", *claiming("digger", "spade", 60_000_000, 200, 1 << 24, "normal", 200))[3]
         ends = []
         for task in tasks:
             message = waiting.pop(task[0].decode(), "another")

@@ -10,7 +10,7 @@ from itertools import count
 
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.domain.task import NewTask, new_task_id
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import WEIGHTS, System
 from tests.support.keys import keys
 
@@ -44,7 +44,7 @@ def _task(queue: str = "normal", delay: timedelta | None = None) -> NewTask:
 
 def _work(system: System, numbers: Iterable[int], failures: Counter[bytes]) -> None:
     token = new_task_id()
-    *_, held, _ = system.scripts.call("claim", "digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK)
+    *_, held, _ = system.scripts.call("claim", *claiming("digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK))
     ends = []
     for task, number in zip(held, numbers, strict=False):
         if number % 7 == 0:

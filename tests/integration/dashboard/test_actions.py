@@ -17,6 +17,7 @@ from firmq.shared.domain.task import TaskState
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.attempt_ends import claiming
 from tests.support.features import rows
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -283,7 +284,7 @@ def test_tasks_that_stand_aside_are_counted_where_they_wait(browser: Browser, sy
 
     Limits(system.scripts).put("type:echo", read_limit({"concurrency": 0}))
     system.submit("echo")
-    system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
+    system.scripts.call("claim", *claiming("w", "t", 1_000_000, 1, 1 << 20, "normal", 1))
     assert "1 throttled" in browser.text("/limits")
     assert "Of these throttled" in browser.text("/queues")
 

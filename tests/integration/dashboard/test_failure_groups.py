@@ -15,6 +15,7 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.failure_groups import FailureGroups
 from tests.integration.dashboard.conftest import bury
+from tests.support.attempt_ends import claiming
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -102,7 +103,7 @@ def test_the_index_of_causes_follows_every_way_out(system: System) -> None:
 
 def test_a_crash_of_a_worker_is_a_cause_too(system: System) -> None:
     task = system.submit("noop")
-    system.scripts.call("claim", "w", "token", 1, 1, 1 << 20, "normal", 1)
+    system.scripts.call("claim", *claiming("w", "token", 1, 1, 1 << 20, "normal", 1))
     system.scripts.call("extend", 1, task, "token", "1", "")
     system.scripts.call("reap", 10, 1)
     groups, _ = FailureGroups(system.scripts).page(0, 50)

@@ -26,7 +26,7 @@ from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.steps import RedisSteps
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.integration.dashboard.test_access import HASH
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import System
 from tests.support.keys import keys
 
@@ -38,7 +38,7 @@ HOUR = 3_600_000_000
 def suspend(system: System, awaits: str) -> str:
     """A task whose handler has suspended it."""
     task = system.submit("noop")
-    claimed = system.scripts.call("claim", "w", task, 60_000_000, 1, 1 << 20, "normal", 1)[3]
+    claimed = system.scripts.call("claim", *claiming("w", task, 60_000_000, 1, 1 << 20, "normal", 1))[3]
     assert [each[0].decode() for each in claimed] == [task]
     until, (kind, name) = system.scripts.now_us() + HOUR, awaits.split()
     step = encode_step(StepKind.WAIT if kind == "signal" else StepKind.SLEEP, b"null", attempt=1, started_us=1)

@@ -20,6 +20,7 @@ from firmq.shared.stores.locks import lock_acquire
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.shared.stores.workers import BlockingType, QueueExecutors, RunningTask, WorkerInfo
 from tests.integration.dashboard.conftest import Browser, bury
+from tests.support.attempt_ends import claiming
 from tests.support.features import rows
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -233,7 +234,7 @@ def test_why_a_task_is_not_running_is_one_sentence(browser: Browser, system: Sys
     assert "It is next" in _why(other.text(f"/tasks/{first}"))
     assert "1 task is before it in normal" in _why(other.text(f"/tasks/{second}"))
     other.post("/limits/set", kind="type", name="noop", concurrency="0")
-    system.scripts.call("claim", "w", "t", 1_000_000, 1, 1 << 20, "normal", 1)
+    system.scripts.call("claim", *claiming("w", "t", 1_000_000, 1, 1 << 20, "normal", 1))
     assert "throttled by the limit type:noop" in _why(other.text(f"/tasks/{first}"))
     assert "it is due in " in _why(other.text(f"/tasks/{later}"))
 

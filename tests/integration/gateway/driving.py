@@ -14,7 +14,7 @@ from firmq.shared.config.settings import Settings
 from firmq.shared.redis.rows import Value
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores import maintenance
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.keys import keys
 
 QUEUES = tuple(Settings().queues)
@@ -44,7 +44,7 @@ class Gateway:
         """A worker takes everything that waits."""
         self.claims += 1
         turns = [part for queue in QUEUES for part in (queue, 100)]
-        reply = self.scripts.call("claim", "w1", f"token-{self.claims}", LEASE_US, 100, 1 << 24, *turns)
+        reply = self.scripts.call("claim", *claiming("w1", f"token-{self.claims}", LEASE_US, 100, 1 << 24, *turns))
         return [row[0].decode() for row in reply[3]]
 
     def complete(self, task_id: str, result: Any = None) -> None:

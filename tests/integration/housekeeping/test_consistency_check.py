@@ -21,6 +21,7 @@ from firmq.shared.stores.queues import Queues, cancel
 from firmq.shared.stores.tasks import Records
 from firmq.worker.housekeeping.jobs.recovery import Recovery
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 
 QUEUES = {"high": 2, "normal": 1}
@@ -42,7 +43,8 @@ def submit_slowly(machine: Machine, hundreds: int) -> list[str]:
 
 
 def claim(machine: Machine, count: int) -> list[str]:
-    reply = machine.scripts.call("claim", "w1", new_task_id(), LEASE, count, 1 << 20, "high", count, "normal", count)
+    quotas = ("high", count, "normal", count)
+    reply = machine.scripts.call("claim", *claiming("w1", new_task_id(), LEASE, count, 1 << 20, *quotas))
     return [row[0].decode() for row in reply[3]]
 
 

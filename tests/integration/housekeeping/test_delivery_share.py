@@ -17,6 +17,7 @@ from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.workers import WorkerInfo, Workers
 from firmq.worker.housekeeping.delivery_share import EVERY, DeliveryShare
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 
 NAME = f"type:{WEBHOOK_TYPE}"
@@ -82,7 +83,7 @@ def test_receivers_that_do_not_answer_leave_room_for_other_tasks(share: Share) -
     share.submit(WEBHOOK_TYPE, 10)
     [other] = share.submit("noop")
     share.after_a_look()
-    reply = share.machine.scripts.call("claim", "a", "t", 9_000_000, 4, 1 << 20, "normal", 4)
+    reply = share.machine.scripts.call("claim", *claiming("a", "t", 9_000_000, 4, 1 << 20, "normal", 4))
     claimed = [(row[0].decode(), row[2].decode()) for row in reply[3]]
     assert [kind for _, kind in claimed].count(WEBHOOK_TYPE) == 2
     assert (other, "noop") in claimed
@@ -93,7 +94,7 @@ def test_http_tasks_that_hang_leave_threads_to_deliveries(share: Share) -> None:
     share.submit(HTTP_TYPE, 20)
     share.submit(WEBHOOK_TYPE, 5)
     share.after_a_look()
-    reply = share.machine.scripts.call("claim", "a", "t", 9_000_000, 8, 1 << 20, "normal", 8)
+    reply = share.machine.scripts.call("claim", *claiming("a", "t", 9_000_000, 8, 1 << 20, "normal", 8))
     assert Counter(row[2].decode() for row in reply[3]) == {HTTP_TYPE: 6, WEBHOOK_TYPE: 2}
     share.work("a", 2, serial=2)
     assert share.after_a_look(f"type:{HTTP_TYPE}") is None, "before there are threads there is nothing to share"

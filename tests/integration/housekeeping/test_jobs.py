@@ -36,7 +36,7 @@ from firmq.worker.housekeeping.metrics import Metrics, SystemGauges
 from firmq.worker.housekeeping.registry import HousekeepingJob, RunResult, removed_until_done
 from firmq.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.harness import WEIGHTS, wait_until
 from tests.support.keys import keys
 
@@ -52,7 +52,7 @@ def submit(machine: Machine, count: int = 1, queue: str = "normal", **options: A
 
 def claim(machine: Machine, count: int = 1000) -> list[tuple[str, str]]:
     token = new_task_id()
-    reply = machine.scripts.call("claim", "w1", token, 9_000_000, count, 1 << 20, "normal", count)
+    reply = machine.scripts.call("claim", *claiming("w1", token, 9_000_000, count, 1 << 20, "normal", count))
     return [(row[0].decode(), token) for row in reply[3]]
 
 

@@ -13,7 +13,7 @@ from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.schedules import Fired, ScheduleStore
 from firmq.shared.stores.tasks import Records
 from tests.integration.housekeeping.conftest import Machine
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.keys import keys
 
 
@@ -35,7 +35,7 @@ class Site:
     def end(self, outcome: str) -> None:
         """Ends all pending tasks."""
         token = new_task_id()
-        tasks = self.machine.scripts.call("claim", "w", token, 60_000_000, 100, 1 << 20, "normal", 100)[3]
+        tasks = self.machine.scripts.call("claim", *claiming("w", token, 60_000_000, 100, 1 << 20, "normal", 100))[3]
         for task in tasks:
             report(self.machine.scripts, ended(task[0], token, outcome, '{"worker": "w"}'))
 

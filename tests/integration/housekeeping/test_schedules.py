@@ -27,6 +27,7 @@ from firmq.worker.housekeeping.lock_metrics import LockMetrics
 from firmq.worker.housekeeping.locking import RoundByRound
 from firmq.worker.housekeeping.runner import Housekeeper
 from tests.integration.housekeeping.conftest import Machine
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 
 GRACE = timedelta(seconds=60)
@@ -52,7 +53,7 @@ def tasks(machine: Machine) -> dict[str, TaskState]:
 
 def run(machine: Machine) -> None:
     """Takes what is pending, as a worker would."""
-    machine.scripts.call("claim", "w1", new_task_id(), 9_000_000, 100, 1 << 20, "normal", 100)
+    machine.scripts.call("claim", *claiming("w1", new_task_id(), 9_000_000, 100, 1 << 20, "normal", 100))
 
 
 def test_a_due_time_becomes_a_task_and_the_next_one_waits(machine: Machine) -> None:

@@ -45,7 +45,7 @@ from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import Queues, SubmitOutcome, Submitted, cancel, run_now, submit_arguments
 from tests.integration.model.recount import CONFIGURED, LANES, MOST_QUEUES, QUEUES, Store, check
 from tests.integration.model.reference import Batch, Model, Task
-from tests.support.attempt_ends import ENDS, ended, reported
+from tests.support.attempt_ends import ENDS, claiming, ended, reported
 from tests.support.clock import FakeClock
 from tests.support.keys import keys
 
@@ -309,8 +309,10 @@ class Life(RuleBasedStateMachine):
         if self.by_pattern:  # the queues that are not configured come by a pattern
             named = [lane for lane in order if lane.rstrip("+") in CONFIGURED]
             turns = [part for lane in named for part in (lane, want)]
-            turns += ["*+" if order[0].endswith("+") else "*", "^normal$ ^gpu%..*$"]
-        _, unreadable, more, tasks, _ = self.scripts.call("claim", worker, token, LEASE, want, 1 << 20, *turns)
+        kind = "+" if order[0].endswith("+") else ""
+        patterns = "^normal$ ^gpu%..*$" if self.by_pattern else ""
+        arguments = claiming(worker, token, LEASE, want, 1 << 20, *turns, kind=kind, patterns=patterns)
+        _, unreadable, more, tasks, *_ = self.scripts.call("claim", *arguments)
         assert unreadable == []
         return [row[0].decode() for row in tasks], bool(more)
 

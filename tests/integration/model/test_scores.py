@@ -21,6 +21,7 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import requeue
 from firmq.shared.stores.tasks import Filter
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store, store_on
 
@@ -120,15 +121,17 @@ class Life:
         if self.random.random() < 0.5:
             self.model.check(self.taken(size), size, lists)
         else:
-            self.model.check(self.taken(size, f"{low} {high}"), size, lists, low, high)
+            self.model.check(self.taken(size, (low, high)), size, lists, low, high)
 
     def lists(self) -> dict[str, list[str]]:
         found = {queue: self.store.redis.lrange(keys.rq_queue(queue), 0, -1) for queue in ("high", "normal")}
         return {queue: list(map(text, ids)) for queue, ids in found.items()}
 
-    def taken(self, want: int, between: str = "") -> list[str]:
-        turns: tuple[str | int, ...] = ("high", 0, "normal", want, *(("<", between) if between else ()))
-        reply = self.store.scripts.call("claim", "w", f"t{next(self.tokens)}", LEASE, want, 1 << 20, *turns)
+    def taken(self, want: int, scores: tuple[float | str, float | str] = ("", "")) -> list[str]:
+        reply = self.store.scripts.call(
+            "claim",
+            *claiming("w", f"t{next(self.tokens)}", LEASE, want, 1 << 20, "high", 0, "normal", want, scores=scores),
+        )
         return [text(row[0]) for row in reply[3]]
 
     def end(self) -> None:

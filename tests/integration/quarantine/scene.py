@@ -43,7 +43,7 @@ from firmq.worker.engine.lane_claims import LaneClaims
 from firmq.worker.engine.redis_session import ClaimOrder, RedisSession, Report
 from firmq.worker.executors.ipc import EndedAttempt
 from firmq.worker.housekeeping.main import build
-from tests.support.attempt_ends import ENDS, ended, report
+from tests.support.attempt_ends import ENDS, claiming, ended, report
 from tests.support.features import rows
 from tests.support.queue_names import claimed_queues
 
@@ -171,7 +171,7 @@ class Scene:
 
     def _claim(self, token: str, lease: int = 60_000_000) -> list[str]:
         round_robin = [part for queue in WEIGHTS for part in (queue, 100)]
-        reply = self.scripts.call("claim", WORKER, token, lease, 100, 1 << 24, *round_robin)
+        reply = self.scripts.call("claim", *claiming(WORKER, token, lease, 100, 1 << 24, *round_robin))
         return [row[0].decode() for row in reply[3]]
 
     def _end_some(self) -> None:

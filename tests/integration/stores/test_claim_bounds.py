@@ -16,7 +16,7 @@ from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.limits import Limits
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store
 
@@ -112,7 +112,7 @@ def test_a_corrupt_batch_index_stops_no_start(store: Store) -> None:
 
 
 def _claim(store: Store, want: int) -> list[Any]:
-    reply: list[Any] = store.scripts.call("claim", "w", new_task_id(), LEASE, want, 1 << 20, "normal", want)
+    reply: list[Any] = store.scripts.call("claim", *claiming("w", new_task_id(), LEASE, want, 1 << 20, "normal", want))
     return reply
 
 

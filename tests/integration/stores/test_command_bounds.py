@@ -37,7 +37,7 @@ from firmq.shared.stores.task_types import types_publish
 from firmq.shared.stores.workers import announce
 from firmq.worker.features.rq.adopter import ADOPTED_AT_ONCE, AT_ONCE, LIMITS_AT_ONCE, MOST_ADOPTED
 from firmq.worker.features.rq.job_end import RQJobEnd
-from tests.support.attempt_ends import ended, reported
+from tests.support.attempt_ends import claiming, ended, reported
 from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.store import LEASE, NULL, Store
@@ -76,8 +76,9 @@ def _cases() -> list[Any]:
 # --- claim ---
 
 
-def claim(want: int) -> tuple[Any, ...]:
-    return ("w", new_task_id(), LEASE, want, 4 << 20, "high", 0, "normal", want, "", new_task_id())
+def claim(want: int, **more: Any) -> tuple[Any, ...]:
+    options = {"next_token": new_task_id(), **more}
+    return claiming("w", new_task_id(), LEASE, want, 4 << 20, "high", 0, "normal", want, **options)
 
 
 @worst("claim", 2200)
@@ -126,7 +127,7 @@ def tasks_that_no_filter_lets_pass(store: Store) -> tuple[Any, ...]:
     for at in range(1200):
         store.submit(score=float(at), fair_key=f"tenant-{at}")
     store.submit(1200)
-    return (*claim(500)[:-2], "<", f"5000 {store.clock.now_us // 1000 - 5000}")
+    return claim(500, next_token="", scores=(5000, store.clock.now_us // 1000 - 5000))
 
 
 @worst("claim", 2300)
@@ -190,8 +191,8 @@ def one_behind_queues_that_have_no_executor_left(store: Store) -> tuple[Any, ...
     for at in range(1, 63):
         store.submit(40, f"long{at}", fair_key=f"tenant-{at}")
     store.submit()
-    bounds = [part for at in range(63) for part in (f"long{at}", f"1/{at % 2}")]
-    return ("w", new_task_id(), LEASE, 500, 4 << 20, *bounds, "normal", 1, "", new_task_id())
+    quotas, most = [part for at in range(63) for part in (f"long{at}", 1)], {f"long{at}": at % 2 for at in range(63)}
+    return claiming("w", new_task_id(), LEASE, 500, 4 << 20, *quotas, "normal", 1, next_token=new_task_id(), most=most)
 
 
 # --- the rest of a task's life ---
@@ -536,13 +537,13 @@ def one_among_many_queues(store: Store) -> tuple[Any, ...]:
 def many_queues_with_tasks_that_it_does_not_name(store: Store) -> tuple[Any, ...]:
     for at in range(200):
         store.submit(20, f"queue-{at}")
-    return ("w", new_task_id(), LEASE, 500, 4 << 20, "normal", 500, "*", "^.*$", "", new_task_id())
+    return claim(500, patterns="^.*$")
 
 
 @worst("claim", 2600)
 def many_queues_of_others_with_tasks(store: Store) -> tuple[Any, ...]:
     many_queues_with_tasks_that_it_does_not_name(store)
-    return ("w", new_task_id(), LEASE, 500, 4 << 20, "normal", 500, "*", "^gpu%-.*$", "", new_task_id())
+    return claim(500, patterns="^gpu%-.*$")
 
 
 @worst("counts", 900)

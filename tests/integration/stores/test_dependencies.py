@@ -16,6 +16,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import DeadLetters, purge
 from firmq.shared.stores.queues import Queues, Submitted
 from firmq.shared.stores.tasks import Records
+from tests.support.attempt_ends import claiming
 from tests.support.clock import FakeClock
 from tests.support.harness import System
 from tests.support.keys import keys
@@ -249,7 +250,7 @@ def test_the_claim_tells_a_child_how_its_parents_ended(family: Family) -> None:
     child = family.child(good, bad, on=On.END)
     family.run(good)
     family.run(bad, "failed")
-    reply = family.scripts.call("claim", "w", "t9", 10_000_000, 5, 1 << 20, "normal", 5)
+    reply = family.scripts.call("claim", *claiming("w", "t9", 10_000_000, 5, 1 << 20, "normal", 5))
     assert reply[3][0][0] == child.encode()
     assert reply[3][0][12].decode() == (
         f'{{"parents":[["{good}","completed","bnVsbA=="],["{bad}","failed","{{\\"type\\":\\"E\\",\\"message\\":\\"m\\"}}"]]}}'

@@ -15,6 +15,7 @@ from firmq.shared.stores.dead_letters import requeue
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from firmq.worker.housekeeping.jobs.queue_entries import without_entry
 from tests.support.announcing import announce
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.limiting import submit
 from tests.support.store import LEASE, SECOND, Store
@@ -28,7 +29,7 @@ def entries(store: Store, lane: str) -> list[str]:
 
 
 def claim(store: Store, lane: str, token: str, count: int = 10) -> list[str]:
-    reply = store.scripts.call("claim", "w", token, LEASE, count, 1 << 20, lane, count)
+    reply = store.scripts.call("claim", *claiming("w", token, LEASE, count, 1 << 20, lane, count))
     return [text(row[0]) for row in reply[3]]
 
 

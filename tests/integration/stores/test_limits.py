@@ -17,6 +17,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import of_type
 from firmq.worker.heartbeat import Heartbeat
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, token_of, waits_aside
 from tests.support.store import LEASE, SECOND, Store
@@ -149,7 +150,7 @@ def test_a_hundred_thousandth_in_line_costs_others_nothing(store: Store, limits:
 def test_tokens_come_steadily_and_the_claim_says_when(store: Store, limits: Limits) -> None:
     limits.put("type:mail", read_limit({"rate": "2/s", "burst": 1}))
     submit(store, "mail", 4)
-    reply = store.scripts.call("claim", "w", "x", LEASE, 10, 1 << 20, "normal", 10)
+    reply = store.scripts.call("claim", *claiming("w", "x", LEASE, 10, 1 << 20, "normal", 10))
     assert (len(reply[3]), reply[4]) == (1, SECOND // 2)
     store.clock.advance(timedelta(seconds=0.498))
     assert claim(store) == []
@@ -311,7 +312,7 @@ def test_tasks_without_a_tenant_are_one_tenant_together(store: Store) -> None:
 def test_a_higher_priority_is_no_matter_of_turns(store: Store) -> None:
     low = submit(store, count=2, fair_key="ann")
     high = submit(store, count=2, queue="high", fair_key="ann")
-    reply = store.scripts.call("claim", "w", "x", LEASE, 4, 1 << 20, "high", 4, "normal", 0)
+    reply = store.scripts.call("claim", *claiming("w", "x", LEASE, 4, 1 << 20, "high", 4, "normal", 0))
     assert [row[0].decode() for row in reply[3]] == [*high, *low]
 
 

@@ -11,6 +11,7 @@ from firmq.shared.domain.clock import instant
 from firmq.shared.domain.limit import read_limit
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.pauses import Pauses, of_type
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, running_under, submit, waits_aside
 from tests.support.store import Store
@@ -63,7 +64,7 @@ def test_what_waits_for_another_limit_waits_for_the_pause_too(store: Store, paus
 
 def test_a_new_task_is_not_dispatched_to_an_idle_worker(store: Store, pauses: Pauses) -> None:
     pauses.pause(SLOW, "x")
-    parked = store.scripts.call("claim", "w", "t", 10_000_000, 1, 1 << 20, "normal", 1, "", "next")
+    parked = store.scripts.call("claim", *claiming("w", "t", 10_000_000, 1, 1 << 20, "normal", 1, next_token="next"))
     assert parked[3] == []
     submit(store, "slow")
     assert store.claim(10, token="next") == []

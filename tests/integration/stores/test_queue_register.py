@@ -19,6 +19,7 @@ from firmq.shared.stores.queue_register import FRESH, QueueRegister
 from firmq.shared.stores.queues import Queues, SubmitOutcome
 from firmq.shared.stores.task_types import types_waiting
 from firmq.shared.stores.tasks import Filter
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.store import WEIGHTS, Store, store_on
 
@@ -41,7 +42,7 @@ def prune(store: Store) -> int:
 
 def claim_from(store: Store, queue: str) -> tuple[str, str]:
     token = new_task_id()
-    [row] = store.scripts.call("claim", "w", token, 10_000_000, 1, 1 << 20, queue, 1)[3]
+    [row] = store.scripts.call("claim", *claiming("w", token, 10_000_000, 1, 1 << 20, queue, 1))[3]
     return row[0].decode(), token
 
 

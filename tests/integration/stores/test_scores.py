@@ -17,6 +17,7 @@ from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.task_types import types_waiting
 from tests.integration.stores.test_command_bounds import commands_of
 from tests.integration.stores.test_throttling import check_consistency
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 from tests.support.limiting import claim, end, submit
 from tests.support.store import LEASE, SECOND, Store
@@ -213,8 +214,8 @@ def test_a_corrupt_score_stops_nothing(store: Store, corrupt: str) -> None:
 
 
 def claim_between(store: Store, low: float | str, high: float | str, token: str) -> list[str]:
-    """A claim of a worker with bounds; "-" is none."""
-    reply = store.scripts.call("claim", "w", token, LEASE, 10, 1 << 20, "normal", 10, "<", f"{low} {high}")
+    """A claim of a worker with bounds; "" is none."""
+    reply = store.scripts.call("claim", *claiming("w", token, LEASE, 10, 1 << 20, "normal", 10, scores=(low, high)))
     return [text(row[0]) for row in reply[3]]
 
 
@@ -235,14 +236,14 @@ def test_a_claim_with_bounds_finds_its_task_behind_any_number_of_others(store: S
     taken: list[str] = []
     for at in range(60):
         store.clock.advance(timedelta(milliseconds=7))
-        if taken := claim_between(store, "-", 5 if others == "tasks of other tenants" else "-", f"bounded-{at}"):
+        if taken := claim_between(store, "", 5 if others == "tasks of other tenants" else "", f"bounded-{at}"):
             break
     assert taken == [task]
 
 
 def test_claims_with_bounds_leave_nothing_in_the_list(store: Store) -> None:
     tasks = [submit(store)[0] for _ in range(25)]
-    taken = [each for at in range(4) for each in claim_between(store, 1, "-", f"bounded-{at}")]
+    taken = [each for at in range(4) for each in claim_between(store, 1, "", f"bounded-{at}")]
     assert taken == tasks
     assert store.redis.llen(keys.rq_queue("normal")) == 0
 
@@ -259,13 +260,13 @@ def test_an_entry_in_the_list_is_moved_to_its_place(store: Store) -> None:
 
 
 def test_scores_cost_the_claims_after_them_nothing(store: Store) -> None:
-    arguments = ("w", LEASE, 5, 1 << 20, "high", 0, "normal", 5)
+    first, second = (claiming("w", each, LEASE, 5, 1 << 20, "high", 0, "normal", 5) for each in ("before", "after"))
     submit(store, count=5)
-    before = commands_of(store, "claim", (arguments[0], "before", *arguments[1:]))
+    before = commands_of(store, "claim", first)
     scored(store, 5, 4)
     submit(store, count=5)
     assert len(as_they_leave(store)) == 7
     submit(store, count=5)
-    assert commands_of(store, "claim", (arguments[0], "after", *arguments[1:])) == before
+    assert commands_of(store, "claim", second) == before
     for left in ("throttled:*", "wait-queue*", "fair"):
         assert store.redis.keys(f"{keys.prefix}firmq:{left}") == [], left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.dead_letters import purge, requeue
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import discard
+from firmq.worker.engine.claimed_task import ClaimedTask
 from firmq.worker.executors.ipc import LOCAL, EndedAttempt
+from firmq.worker.features.rq.claimed_job import ClaimedJob
 from firmq.worker.features.rq.job_end import RQJobEnd
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.keys import keys
 from tests.support.store import LEASE, SECOND, WEIGHTS, Store
 
@@ -72,6 +75,13 @@ def test_lua_reads_the_fields_of_an_attempt_that_python_sends() -> None:
     sent = {"id", "token", *EndedAttempt._fields} - LOCAL
     assert set(re.findall(r"\bended\.(\w+)", sources()["report"])) == sent
     assert set(re.findall(r"\be\.(\w+)", sources()["_job_end"])) == {"written_by_rq", *RQJobEnd.__slots__}
+
+
+def test_a_worker_knows_the_fields_of_a_task_that_lua_gives() -> None:
+    given = set(re.findall(r"'(\w+)'", sources()["_task_fields"].partition("{")[2]))
+    assert given < {each.name for each in fields(ClaimedTask)}
+    read = sources()["_claim_describe"].partition("local job =")[2].partition("if job.err")[0]
+    assert ("claimed_us", "dependents", *re.findall(r"'([a-z_]+)'", read)) == ClaimedJob._fields
 
 
 def test_a_field_of_one_attempt_is_not_read_for_the_next(store: Store) -> None:
@@ -184,7 +194,7 @@ def test_after_many_stale_tickets_the_worker_is_asked_to_come_again(store: Store
     store.redis.rpush(keys.rq_queue("normal"), *[f"stale{n}" for n in range(6000)])
     [living] = store.submit()
     looks = 0
-    while not (reply := store.scripts.call("claim", "w", f"t{looks}", LEASE, 2, 1 << 20, "normal", 2))[3]:
+    while not (reply := store.scripts.call("claim", *claiming("w", f"t{looks}", LEASE, 2, 1 << 20, "normal", 2)))[3]:
         assert reply[2] == 1
         looks += 1
         assert looks < 12
@@ -216,7 +226,7 @@ def test_a_claim_stops_when_the_data_grows_too_large(store: Store) -> None:
 
 def test_claims_follow_the_quotas_and_then_fill_up(store: Store) -> None:
     normal, high = store.submit(10), store.submit(2, "high")
-    reply = store.scripts.call("claim", "w", "t", LEASE, 6, 1 << 20, "high", 1, "normal", 2)
+    reply = store.scripts.call("claim", *claiming("w", "t", LEASE, 6, 1 << 20, "high", 1, "normal", 2))
     taken = [row[0].decode() for row in reply[3]]
     assert taken[:3] == [high[0], *normal[:2]]
     assert set(taken[3:]) == {high[1], *normal[2:4]}

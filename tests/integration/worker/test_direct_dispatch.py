@@ -80,7 +80,10 @@ def test_a_task_for_an_idle_worker_is_running_when_its_submission_is_answered(id
     assert redis_client.llen(keys.wakeup("normal")) == 0
 
 
-@pytest.mark.parametrize("order", ["{", "1", "[]", '["w","t","x",1,"y","normal"]', None])
+CORRUPT = '{"worker":"w","token":"t","lease":"x","room":1,"takes":{"normal":true},"kind":"","patterns":""}'
+
+
+@pytest.mark.parametrize("order", ["{", "1", "[]", "{}", CORRUPT, None])
 def test_a_corrupt_parked_claim_is_dropped(idle: Idle, redis_client: Redis, order: str | None) -> None:
     if order is None:
         redis_client.delete(keys.parked_claim("idle"))

@@ -18,6 +18,7 @@ from firmq.shared.domain.task import TaskState
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
+from tests.support.attempt_ends import claiming
 from tests.support.harness import WEIGHTS, System, wait_until
 from tests.support.keys import keys
 from tests.support.store import LEASE, Store
@@ -92,7 +93,7 @@ def test_recovery_parks_them_where_no_worker_takes_and_repairs_nothing_of_theirs
 def test_foreign_jobs_in_either_lane_are_parked_with_or_without_a_worker(store: Store, lane: str) -> None:
     with_worker, without = rq_enqueue(store.redis, lane), rq_enqueue(store.redis, lane)
     store.redis.lrem(keys.rq_queue(lane), 0, without.id)
-    store.scripts.call("claim", "w", "t1", LEASE, 1, 1 << 20, lane, 1)
+    store.scripts.call("claim", *claiming("w", "t1", LEASE, 1, 1 << 20, lane, 1))
     assert parked(store.redis, "normal") == [with_worker.id]
     store.redis.rpush(keys.rq_queue(lane), without.id)
     maintenance.recover(store.scripts, "normal", 0, 200)

@@ -15,6 +15,7 @@ from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskDetail, TaskState
 from firmq.shared.stores.limits import Limits
 from firmq.shared.stores.queues import Queues
+from tests.support.attempt_ends import claiming
 from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -34,9 +35,10 @@ def low(store: Store) -> Store:
 
 def claim(store: Store, want: int, bounds: str, token: str = "t", worker: str = "w") -> list[str]:
     """Claims from normal and low, where `bounds` is the quota of low and the most that it may give."""
-    reply = store.scripts.call(
-        "claim", worker, token, LEASE, want, 1 << 20, "normal", want, "low", bounds, "", token + "+"
-    )
+    quota, _, most = bounds.partition("/")
+    options: Any = {"next_token": token + "+", "most": {"low": most}}
+    order = claiming(worker, token, LEASE, want, 1 << 20, "normal", want, "low", quota, **options)
+    reply = store.scripts.call("claim", *order)
     return [row[0].decode() for row in reply[3]]
 
 
@@ -210,20 +212,21 @@ def test_a_claim_takes_no_more_of_a_queue_than_it_may_and_fills_up_from_the_othe
 def test_what_is_left_in_a_full_queue_is_announced_to_the_next_worker_and_not_asked_for_again(low: Store) -> None:
     low.submit(2, "low")
     low.redis.delete(keys.wakeup("low"))
-    reply = low.scripts.call("claim", "w", "t", LEASE, 4, 1 << 20, "normal", 4, "low", "0/1", "", "next")
+    order = claiming("w", "t", LEASE, 4, 1 << 20, "normal", 4, "low", 0, next_token="next", most={"low": 1})
+    reply = low.scripts.call("claim", *order)
     assert (len(reply[3]), reply[2]) == (1, 0)
     assert low.redis.llen(keys.wakeup("low")) == 1
-    order: list[Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
-    assert order[5::2] == ["normal"], "its order for more leaves the full queue out"
+    parked: dict[str, Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "{}")
+    assert parked["takes"] == {"normal": True, "low": False}, "its order for more leaves the full queue out"
 
 
 def test_a_parked_claim_is_answered_with_as_many_as_its_queue_has_executors_for(low: Store) -> None:
     assert claim(low, 4, "0/1") == []
-    order: list[Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
-    assert order[5::2] == ["normal", "low"]
+    parked: dict[str, Any] = json.loads(low.redis.get(keys.parked_claim("w")) or "{}")
+    assert parked["takes"] == {"normal": True, "low": True}
     claim(low, 4, "0/0", "t+")
-    order = json.loads(low.redis.get(keys.parked_claim("w")) or "[]")
-    assert order[5::2] == ["normal"]
+    parked = json.loads(low.redis.get(keys.parked_claim("w")) or "{}")
+    assert parked["takes"] == {"normal": True, "low": False}
 
 
 def test_what_waits_in_lines_is_bounded_too_and_takes_no_slot_of_its_limit(low: Store) -> None:

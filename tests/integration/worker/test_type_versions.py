@@ -25,7 +25,7 @@ from firmq.shared.stores.workers import WorkerInfo
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.housekeeping.main import refused_by_types
 from tests.support.announcing import announce
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 from tests.support.figures import judge
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -150,7 +150,7 @@ VERSION = {name: each.version for name, each in SHIP.items()}
 def claim(store: Store, worker: str) -> list[str]:
     store.clock.advance(timedelta(milliseconds=1))
     token = f"{worker}-{next(_CLAIMS)}"
-    reply = store.scripts.call("claim", worker, token, LEASE, 10, 1 << 20, "normal", 10)
+    reply = store.scripts.call("claim", *claiming(worker, token, LEASE, 10, 1 << 20, "normal", 10))
     return [text(row[0]) for row in reply[3]]
 
 

@@ -23,7 +23,7 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.dead_letters import purge, requeue
 from firmq.shared.stores.queues import Queues
 from firmq.shared.stores.tasks import Filter, Records
-from tests.support.attempt_ends import ended, report
+from tests.support.attempt_ends import claiming, ended, report
 
 WEIGHTS = {"critical": 6, "high": 4, "normal": 3, "low": 1}
 BATCH = 100
@@ -51,7 +51,7 @@ class Store:
 
     def claim(self, count: int, queue: str = "high") -> tuple[str, list[bytes]]:
         token = uuid.uuid4().hex
-        reply = self.scripts.call("claim", "bench", token, 60_000_000, count, 1 << 24, queue, count)
+        reply = self.scripts.call("claim", *claiming("bench", token, 60_000_000, count, 1 << 24, queue, count))
         return token, [row[0] for row in reply[3]]
 
     def report(self, token: str, ids: Sequence[bytes], kind: str) -> None:

@@ -30,6 +30,7 @@ from tests.labs.faults.clients import call
 from tests.labs.faults.ledger import Ledger
 from tests.labs.faults.site import LEASE, MOST_WAITING, Part, Site, fill_disk, freeze, make_room, thaw
 from tests.labs.faults.slow_disk import HeldFsync
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 
 Undo = Callable[[], object]
@@ -404,8 +405,9 @@ def _claim_all(scene: Scene) -> None:
     with scene.site.admin.pipeline(transaction=True) as pipeline:
         pipeline.hdel(keys.PAUSED, "low")
         for _ in range(2):
-            arguments = ("", f"nobody-{uuid.uuid4().hex}", uuid.uuid4().hex, str(int(scene.seconds * 1e6)))
-            pipeline.eval(source("claim", keys), 0, *arguments, TOGETHER // 2, 4 << 20, "low", TOGETHER // 2)
+            names, half = (f"nobody-{uuid.uuid4().hex}", uuid.uuid4().hex), TOGETHER // 2
+            arguments = claiming(*names, int(scene.seconds * 1e6), half, 4 << 20, "low", half)
+            pipeline.eval(source("claim", keys), 1, keys.NOTHING, "", *arguments)
         _, *claims = pipeline.execute()
     scene.happened.tasks = [task[0].decode() for claim in claims for task in claim[3]]
 

@@ -394,7 +394,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a priority that takes all",
         PRIORITIES,
         "shared/redis/lua/work/claim.lua",
-        "quota = tonumber(quota)",
+        "quota = tonumber(ARGV[at + 1])",
         "quota = 500",
         _scripts("test_claims_follow_the_quotas_and_then_fill_up"),
     ),
@@ -450,8 +450,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a parked claim for a queue whose executors are all in use",
         QUEUE_SLOTS,
         "shared/redis/lua/work/claim.lua",
-        "    if lane.most > 0 then\n",
-        "    if true then\n",
+        "takes[lane.name] = lane.most > 0 end",
+        "takes[lane.name] = true end",
         _tests(
             "integration/worker/test_queue_executors",
             "test_a_parked_claim_is_answered_with_as_many_as_its_queue_has_executors_for",
@@ -642,9 +642,8 @@ MUTATIONS: Sequence[Mutation] = (
         "a worker that remembers every task",
         STEADY,
         "worker/engine/claimed_task.py",
-        "    offset = int(reply[0]) - received_us\n",
-        "    offset = int(reply[0]) - received_us\n"
-        "    read_claim.__dict__.setdefault('leak', []).extend(map(list, reply[3] * 2))\n",
+        "    claimed = []\n",
+        "    claimed = []\n    read_claim.__dict__.setdefault('leak', []).extend(map(list, [*reply.tasks] * 2))\n",
         _LOAD,
     ),
     Mutation(

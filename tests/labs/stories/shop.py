@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from firmq.shared.domain import failure_fingerprint
 from firmq.shared.domain.task import new_task_id
-from tests.support.attempt_ends import ENDS, ended, report
+from tests.support.attempt_ends import ENDS, claiming, ended, report
 from tests.support.harness import System
 
 OLD, NEW = "1.8.2", "1.9.0"
@@ -79,7 +79,9 @@ def _end(
     for part in _parts(rows):
         system.submit_many(part)
         token = new_task_id()
-        found = system.scripts.call("claim", "shop", token, 600_000_000, AT_ONCE, 1 << 24, "normal", AT_ONCE)[3]
+        found = system.scripts.call(
+            "claim", *claiming("shop", token, 600_000_000, AT_ONCE, 1 << 24, "normal", AT_ONCE)
+        )[3]
         said = json.dumps({"worker": "shop-1", "outcome": ENDS[outcome][0], **record})
         fields = {"error": json.dumps(error)} if error else {"result": "null"}
         report(system.scripts, *(ended(task[0], token, outcome, said, **fields) for task in found), worker="shop")

@@ -22,9 +22,9 @@ class ClaimedJob(NamedTuple):
     meta: bytes | None
     timeout: bytes | None
     result_ttl: bytes | None
-    success_callback: bytes | None
-    failure_callback: bytes | None
-    stopped_callback: bytes | None
+    success_callback_name: bytes | None
+    failure_callback_name: bytes | None
+    stopped_callback_name: bytes | None
     dependency_ids: bytes | None
     repeats_left: bytes | None
     rate_limit_key: bytes | None

@@ -1,4 +1,4 @@
--- @include _prelude
+-- @include _prelude _task_fields
 -- Stores one new task without relations, as `submit.lua` does, and dispatches it to an idle worker if there is one.
 -- It knows no limits, tenants, dependencies or batches, which keeps it small: what a script defines costs time at every
 -- call, most of all on an idle server. Limits of other types and tenants of other queues do not matter to it.
@@ -48,10 +48,10 @@ end
 
 -- Returns a parked claim, or nil for a corrupt one.
 local function readable(text)
-  local whole, order = pcall(cjson.decode, text)
-  if not whole or type(order) ~= 'table' then return nil end
-  local named = type(order[1]) == 'string' and type(order[2]) == 'string'
-  return named and number_of(order[3]) and number_of(order[5]) and order
+  local whole, parked = pcall(cjson.decode, text)
+  if not whole or type(parked) ~= 'table' then return nil end
+  local named = type(parked.worker) == 'string' and type(parked.token) == 'string' and type(parked.patterns) == 'string'
+  return named and type(parked.takes) == 'table' and number_of(parked.lease) and number_of(parked.room) and parked
 end
 
 -- A worker without a set is of an earlier version; a lost set is published again within seconds.
@@ -62,15 +62,11 @@ local function has_type(worker)
   return version or not first
 end
 
--- Returns whether a parked claim names the lane, or has a pattern for it; `!` marks lanes of which it takes no more.
-local function serves(order)
-  local any_lane = '*' .. string.sub(lane, #queue + 1)
-  for at = 6, #order, 2 do
-    if order[at] == '!' .. lane then return false end
-    if order[at] == lane or (order[at] == any_lane and matches_one(order[at + 1], queue)) then
-      return tonumber(order[5]) >= #data
-    end
-  end
+-- Returns whether a parked claim takes a task of the lane, which it names or has a pattern for.
+local function serves(parked)
+  local takes = parked.takes[lane]
+  if takes == nil then takes = parked.kind == string.sub(lane, #queue + 1) and matches_one(parked.patterns, queue) end
+  return takes and tonumber(parked.room) >= #data
 end
 
 -- Returns the parked claim of the worker that has been idle longest, if no task waits before this one, and its claimant. A
@@ -80,12 +76,12 @@ end
 local function parked_claim_for_it()
   if redis.call('EXISTS', keys.PAUSED, keys.DEFERRED_WORK, keys.rq_queue(lane)) > 0 then return nil end
   for _, claimant in ipairs(redis.call('ZRANGE', keys.PARKED_CLAIMS, 0, 31)) do
-    local order = readable(redis.pcall('GET', keys.parked_claim(claimant)))
-    if not order or redis.call('PUBSUB', 'NUMSUB', keys.direct_dispatch(order[1]))[2] == 0 then
+    local parked = readable(redis.pcall('GET', keys.parked_claim(claimant)))
+    if not parked or redis.call('PUBSUB', 'NUMSUB', keys.direct_dispatch(parked.worker))[2] == 0 then
       redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
-    elseif serves(order) and has_type(order[1]) then
+    elseif serves(parked) and has_type(parked.worker) then
       redis.call('ZREM', keys.PARKED_CLAIMS, claimant)
-      return order, claimant
+      return parked, claimant
     end
   end
 end
@@ -96,8 +92,8 @@ local state = (due and due > now) and 'scheduled' or 'pending'
 -- The record comes first: a full Redis refuses the first write of a script, and none after it.
 redis.call('HSET', keys.rq_job(id), 'state', state, 'status', RQ_STATUS[state], 'data', data, 'origin', queue,
   'description', task_type, 'created_at', stamp, 'enqueued_at', stamp)
-local order, claimant
-if state == 'pending' and not expires then order, claimant = parked_claim_for_it() end
+local parked, claimant
+if state == 'pending' and not expires then parked, claimant = parked_claim_for_it() end
 local more = extra ~= '' and cjson.decode(extra) or {}
 if #more > 0 then redis.call('HSET', keys.rq_job(id), unpack(more)) end
 if due and due > now then redis.call('HSET', keys.rq_job(id), 'due_at', num(due)) end
@@ -116,21 +112,21 @@ if state == 'scheduled' then
   enter_due(id, state, queue, due)
   return state
 end
-if not order then
+if not parked then
   enter_queue(id, queue, nil, lane)
   return state
 end
 
 -- Starts a task as a claim does, and gives the same answer.
-local worker, token = order[1], order[2]
+local worker, token = parked.worker, parked.token
 local said = {time_limit = '', retry = '', meta = ''}
 for at = 1, #more, 2 do said[more[at]] = more[at + 1] end
 list_lane(lane, id, worker)
 set_state(id, 'pending', 'running', 'started_at', stamp, 'worker_name', worker, 'attempt', 1, 'token', token)
-redis.call('ZADD', keys.LEASES, num(now + tonumber(order[3])), id)
+redis.call('ZADD', keys.LEASES, num(now + tonumber(parked.lease)), id)
 redis.call('ZADD', keys.rq_started(queue), '+inf', id .. ':' .. token)
 redis.call('SET', keys.dispatched(claimant), token .. ' ' .. id, 'EX', 60)
 redis.call('DEL', keys.parked_claim(claimant))
 local task = {id, queue, task_type, data, 1, 0, 0, 0, said.time_limit, said.retry, said.meta, NOW, '', 0}
-redis.call('PUBLISH', keys.direct_dispatch(worker), cjson.encode({token, {NOW, {}, 0, {task}, -1}}))
+redis.call('PUBLISH', keys.direct_dispatch(worker), cjson.encode({token, {NOW, {}, 0, {task}, -1, TASK_FIELDS}}))
 return 'pending'

@@ -1,4 +1,4 @@
--- @include _prelude
+-- @include _prelude _task_fields
 -- @step submit_one
 -- Does the same as `submit_once.lua`, for one task without relations, by the shorter way of `submit_one.lua`.
 -- ARGV: now, digest of the key, fingerprint of the request, how long the answer is kept in milliseconds, then the

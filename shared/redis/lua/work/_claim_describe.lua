@@ -33,8 +33,8 @@ do -- Lua has room for 200 local names at a time.
     return (results.parents or results.batch) and cjson.encode(results) or ''
   end
 
-  -- Returns of the RQ job that a task was made of whether others depend on it, and the fields that `ClaimedJob` names;
-  -- nil for a job that the executor has to read itself, as a large one.
+  -- Returns of the RQ job that a task was made of whether others depend on it, and these fields, which `ClaimedJob` names
+  -- too; nil for a job that the executor has to read itself, as a large one.
   local MOST_CARRIED = 65536
   local function rq_job(task)
     spend(3)

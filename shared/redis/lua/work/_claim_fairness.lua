@@ -2,7 +2,7 @@
 
 local take_by_turn, store_turn
 if limited then
-  local low, high = range and place_of(range[1]) or '-inf', range and place_of(range[2]) or '+inf'
+  local low, high = place_of(lowest) or '-inf', place_of(highest) or '+inf'
   -- When a tenant had its last turn in a lane, over the list and all wait queues. Those of its tenants are by that already,
   -- so without others only the turn of the list ('') is stored. Once dropped, a turn costs the others one start.
   local TURN_KEPT = 600

@@ -1,7 +1,7 @@
 -- Part of `claim.lua`: queues that a pattern names.
 
 -- Fills the claim from queues that it does not name: few commands where these are empty, however many there are.
-if patterns and #tasks < want and room > 0 and patience > 0 then
+if patterns ~= '' and #tasks < want and room > 0 and patience > 0 then
   local of_key, lists = {}, {}
   for _, queue in ipairs(redis.call('ZRANGE', keys.QUEUES, 0, -1)) do
     local name = queue .. kind

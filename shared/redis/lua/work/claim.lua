@@ -1,23 +1,23 @@
--- @include _prelude _webhooks _relations _limits _types _worker_queues
+-- @include _prelude _webhooks _relations _limits _types _worker_queues _task_fields
 -- Takes pending tasks for one worker and gives it a lease on each.
 -- ARGV: now, worker, token (new for each claim), lease in microseconds, how many at most (500 are never exceeded: Lua's
---   stack and the latency of other clients are bounded), how many bytes of data at most, then alternating lane (see
---   `_lanes.lua`) and quota: first every lane gives up to its quota, then the rest is filled in order. A quota such as 4/1
---   means that the worker may take one task of that lane at most. All lanes are of one kind, and a worker has one claim
---   for each kind. In place of a lane, "*" (for that kind "*+") comes with patterns, separated by spaces: other registered
---   queues that match one fill the rest of the claim.
---   A last pair of "" and the token of the worker's next claim leaves a parked claim when too few tasks were found:
---   `submit_one.lua` may answer that claim before it is sent. In its place "<" with the lowest and the highest score,
---   separated by a space, takes no task with another one; the score of a task without one is when it was enqueued.
--- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks: each id, queue, type,
---   data, attempt, failures, crashes, losses, timeout, retry, meta, enqueued at ("" if unknown), its parents' results
---   (JSON, "" for none), suspicions, for an RQ job the result of `rq_job`, then in how many microseconds a rate allows the
---   next start (-1: no task waits for that)}.
+--   stack and the latency of other clients are bounded), how many bytes of data at most;
+--   the kind of its lanes (see `_lanes.lua`): "+" or "", as a worker has one claim for each kind;
+--   token of the worker's next claim, which leaves a parked claim when too few tasks were found: `submit_one.lua` may answer
+--   that claim before it is sent ("": leaves none);
+--   patterns, separated by spaces: other registered queues that match one fill the rest of the claim ("": none);
+--   lowest and highest score of the tasks that it takes ("": no bound); the score of a task without one is when it was
+--   enqueued; then three per lane: its name, its quota, how many tasks it may give at most ("": no bound).
+--   First every lane gives up to its quota, then the rest is filled in order.
+-- Returns {now, ids of corrupt records, 1 when it is worth claiming again at once, the tasks, in how many microseconds a
+--   rate allows the next start (-1: no task waits for that), the names of the tasks' fields where there are tasks}.
 -- Repeated with the same token it gives the same tasks, as far as the worker still holds them.
 local worker, token, want, room = ARGV[2], ARGV[3], math.min(tonumber(ARGV[5]), 500), tonumber(ARGV[6])
--- The lowest and the highest place in wait queues that it takes from; nil for all. Such a claim goes by turns.
-local range = ARGV[#ARGV - 1] == '<' and {string.match(ARGV[#ARGV], '^(%S+) (%S+)$')} or nil
-limited = limited or range ~= nil
+local kind, next_token, patterns, lowest, highest = unpack(ARGV, 7, 11)
+local FIRST_LANE = 12
+-- Such a claim goes by turns, and takes from wait queues the places between these.
+local range = lowest .. highest ~= ''
+limited = limited or range
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
   'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'limit_key', 'fair_key', 'score'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
@@ -43,7 +43,6 @@ end
 
 -- @insert _claim_describe
 
-local kind = string.sub(ARGV[7], -1) == '+' and '+' or ''
 local claimant = worker .. kind
 local was_idle = redis.call('ZREM', keys.PARKED_CLAIMS, claimant) == 1
 -- A direct dispatch is recorded apart from the last claim, which may still have to be repeated.
@@ -57,7 +56,7 @@ for _, last in ipairs(redis.call('MGET', keys.claim(claimant), keys.dispatched(c
         tasks[#tasks + 1] = describe(id, t[ORIGIN], t, number_of(t[ATTEMPT]) or 1, '')
       end
     end
-    return {NOW, unreadable, 1, tasks, -1}
+    return {NOW, unreadable, 1, tasks, -1, TASK_FIELDS}
   end
 end
 
@@ -77,18 +76,13 @@ end
 if deferred then spend(deferred * COST.deferred) end
 
 -- The requested lanes, and the ones that may have tasks.
-local asked, lanes, next_token, patterns = {}, {}, nil, nil
-for at = 7, #ARGV, 2 do
-  if ARGV[at] == '' then next_token = ARGV[at + 1]
-  elseif ARGV[at] == '*' .. kind then patterns = ARGV[at + 1]
-  elseif ARGV[at] ~= '<' then
-    local quota, most = string.match(ARGV[at + 1], '^(%d+)/?(%d*)$')
-    local lane = {name = ARGV[at], quota = tonumber(quota), most = tonumber(most) or math.huge}
-    asked[#asked + 1] = lane
-    queue_of_lane[lane.name] = queue_of(lane.name)
-    if lane.most > 0 and not (any_paused and redis.call('HEXISTS', keys.PAUSED, queue_of_lane[lane.name]) == 1) then
-      lanes[#lanes + 1] = lane
-    end
+local asked, lanes = {}, {}
+for at = FIRST_LANE, #ARGV, 3 do
+  local lane = {name = ARGV[at], quota = tonumber(ARGV[at + 1]), most = tonumber(ARGV[at + 2]) or math.huge}
+  asked[#asked + 1] = lane
+  queue_of_lane[lane.name] = queue_of(lane.name)
+  if lane.most > 0 and not (any_paused and redis.call('HEXISTS', keys.PAUSED, queue_of_lane[lane.name]) == 1) then
+    lanes[#lanes + 1] = lane
   end
 end
 
@@ -151,23 +145,13 @@ for _, lane in ipairs(lanes) do
     end
   end
 end
-if next_token and #tasks < want and not more then
-  local order = {worker, next_token, ARGV[4], num(want - #tasks), num(room)}
-  for _, lane in ipairs(asked) do
-    if lane.most > 0 then
-      order[#order + 1] = lane.name
-      order[#order + 1] = lane.quota
-    elseif patterns then
-      -- At its QUEUE_EXECUTORS bound: without the mark, a pattern would dispatch one more task of this queue.
-      order[#order + 1] = '!' .. lane.name
-      order[#order + 1] = 0
-    end
-  end
-  if patterns then
-    order[#order + 1] = '*' .. kind
-    order[#order + 1] = patterns
-  end
-  redis.call('SET', keys.parked_claim(claimant), cjson.encode(order), 'EX', 60)
+if next_token ~= '' and #tasks < want and not more then
+  -- A lane at its QUEUE_EXECUTORS bound is false: a pattern would dispatch one more task of its queue.
+  local takes = {}
+  for _, lane in ipairs(asked) do takes[lane.name] = lane.most > 0 end
+  local parked = {worker = worker, token = next_token, lease = ARGV[4], room = num(room), takes = takes, kind = kind,
+    patterns = patterns}
+  redis.call('SET', keys.parked_claim(claimant), cjson.encode(parked), 'EX', 60)
   redis.call('ZADD', keys.PARKED_CLAIMS, NOW, claimant)
 end
-return {NOW, unreadable, more and 1 or 0, tasks, again_in}
+return {NOW, unreadable, more and 1 or 0, tasks, again_in, #tasks > 0 and TASK_FIELDS or nil}

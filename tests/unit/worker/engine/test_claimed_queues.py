@@ -73,10 +73,11 @@ def test_it_asks_once_a_second_and_only_with_patterns(queues: ClaimedQueues, clo
 
 def test_a_claim_names_active_queues_and_brings_the_patterns(queues: ClaimedQueues) -> None:
     claims = LaneClaims("w", queues, "+")
-    *_, lane, quota, marker, patterns, order, _token = claims.arguments(8, 1)
-    assert (lane, quota, marker, patterns, order) == ("normal+", 8, "*+", "^gpu%-[^:]*$", "")
+    kind, next_token, patterns, *scores_and_lanes = claims.arguments(8, 1)[5:]
+    assert (kind, bool(next_token), patterns) == ("+", True, "^gpu%-[^:]*$")
+    assert scores_and_lanes == ["", "", "normal+", 8, ""]
     queues.touch("gpu-1")
-    assert claims.arguments(8, 1)[5:9] == ["gpu-1+", 5, "normal+", 3]
+    assert claims.arguments(8, 1)[10:] == ["gpu-1+", 5, "", "normal+", 3, ""]
 
 
 def test_a_lane_is_passed_on_by_its_name_if_the_worker_takes_from_its_queue(queues: ClaimedQueues) -> None:

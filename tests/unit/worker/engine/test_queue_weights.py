@@ -18,7 +18,7 @@ def round_robin(weights: Mapping[str, int]) -> WeightedRoundRobin:
 
 def dealt(turns: WeightedRoundRobin, size: int) -> dict[str, int]:
     flat = turns.quotas(size)
-    return {str(flat[at]): int(flat[at + 1]) for at in range(0, len(flat), 2)}
+    return {str(flat[at]): int(flat[at + 1]) for at in range(0, len(flat), 3)}
 
 
 def test_a_large_claim_is_dealt_by_weight() -> None:
@@ -53,5 +53,5 @@ def test_a_queue_that_joins_gets_its_share_and_the_others_keep_their_credit() ->
 def test_strict_order_offers_the_whole_claim_to_each_queue_in_turn() -> None:
     strict = Strict()
     strict.set({"gpu": 1, "low": 9})
-    assert strict.quotas(5) == ["gpu", 5, "low", 5]
-    assert strict.quotas(5, {"low": 2}) == ["gpu", 5, "low", "5/2"]
+    assert strict.quotas(5) == ["gpu", 5, "", "low", 5, ""]
+    assert strict.quotas(5, {"low": 2}) == ["gpu", 5, "", "low", 5, 2]

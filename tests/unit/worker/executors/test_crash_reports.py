@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,7 +12,8 @@ import pytest
 
 from firmq.shared.domain.clock import to_us
 from firmq.shared.domain.retry import RetryPolicy
-from firmq.worker.engine.claimed_task import ClaimedTask, read_claim
+from firmq.shared.redis.linker import sources
+from firmq.worker.engine.claimed_task import ClaimedTask, ClaimReply, read_claim
 from firmq.worker.engine.redis_session import Report
 from firmq.worker.executors.crash_reports import MAX_LOSSES, CrashReports
 from firmq.worker.executors.pool import ExecutorPool
@@ -20,18 +22,23 @@ GENERAL = RetryPolicy(initial_delay=7)
 
 
 def claimed(retry: bytes, score: bytes) -> ClaimedTask:
-    [task] = read_claim(
-        [0, [], 0, [[b"t", b"q", b"x", b"", 1, 0, 0, 0, b"", retry, b"", score, b""]], -1], "k", 0, 0, 9
-    )
+    return read(retry=retry, enqueued_us=score)
+
+
+def read(**changed: object) -> ClaimedTask:
+    """Returns a task as `claim.lua` gives it, with some values changed."""
+    fields = re.findall(r"'(\w+)'", sources()["_task_fields"].partition("{")[2])
+    counts = dict.fromkeys(("failures", "crashes", "losses", "suspicions"), 0)
+    values = {**dict.fromkeys(fields, b""), **counts, "attempt": 1, "id": b"t", "rq_job": (), **changed}
+    reply = ClaimReply(b"0", [], 0, [[values[name] for name in fields]], -1, [name.encode() for name in fields])
+    [task] = read_claim(reply, "k", 0, 0, 9)
     return task
 
 
 def test_a_negative_count_of_a_damaged_record_is_none() -> None:
-    row = [b"t", b"q", b"x", b"", -1, -2, -7, -(2**63), b"", b"", b"", b"5", b"", -1]
-    [task] = read_claim([0, [], 0, [row], -1], "k", 0, 0, 9)
+    task = read(attempt=-1, failures=-2, crashes=-7, losses=-(2**63), suspicions=-1)
     assert (task.attempt, task.failures, task.crashes, task.losses, task.suspicions) == (0, 0, 0, 0, 0)
-    [task] = read_claim([0, [], 0, [[*row[:7], -7, *row[8:13], 1]], -1], "k", 0, 0, 9)
-    assert task.company(8) == 4
+    assert read(losses=-7, suspicions=1).company(8) == 4
 
 
 def crash_reports() -> CrashReports:
