@@ -73,12 +73,12 @@ class Keys(KeySpace):
         Ours: state, attempt, failures, crashes, losses, suspicions, token, begun, due_at, expires_at, tags, retry,
         error, progress, time_limit, cancel, sent_back, bulk (the bulk action that cancelled it), submitted_by, unique,
         unique_until, unique_client, limit_key, fair_key, score, wait_queue (which holds it), refused (by which versions
-        of the type; after `=` the version to which it is pinned), refusal (why), and one `attempt:N` per attempt
-        (JSON). For a task with links to others also relations (1), children (how many), one `child:N` for each of
-        these, parents (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index, after_batch;
-        for one with a webhook also webhook (JSON), delivered_end (the end that was delivered) and deliveries (how
-        many), and for each delivery delivery_of and receiver (its host). RQ's that we rely on: status, data, origin,
-        description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
+        of the type), refusal (why), pinned (the version of the type that its steps need), and one `attempt:N` per
+        attempt (JSON). For a task with links to others also relations (1), children (how many), one `child:N` for each
+        of these, parents (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index,
+        after_batch; for one with a webhook also webhook (JSON), delivered_end (the end that was delivered) and
+        deliveries (how many), and for each delivery delivery_of and receiver (its host). RQ's that we rely on: status,
+        data, origin, description (the type), timeout, meta, created_at, enqueued_at, started_at, ended_at, worker_name.
         """
         return f"{self.prefix}rq:job:{task_id}"
 
@@ -321,8 +321,7 @@ class Keys(KeySpace):
     LIMITS_DUE = Key("firmq:limits:due", "zset")
     """zset, owner: submit, claim, the limit scripts. Limits with waiting tasks, by when one may start.
 
-    +inf: when a slot is freed. `worker:TYPE#VERSIONS`: tasks that wait for a worker with the type, in a version that is
-    not one of those.
+    +inf: when a slot is freed. Wait queues of tasks that wait for a worker are here too (`_types.lua`).
     """
 
     def slots(self, limit: str) -> str:

@@ -163,7 +163,7 @@ def read_detail(task_id: str, fields: Mapping[str, bytes], result: bytes = b"") 
         after_batch=fields["after_batch"].decode(errors="replace") if "after_batch" in fields else None,
         **given,
         throttled_by=_group(fields.get("wait_queue")),
-        pinned_to=text(fields["refused"])[1:] if fields.get("refused", b"").startswith(b"=") else None,
+        pinned_to=text(fields["pinned"]) if "pinned" in fields else None,
         refusal=text(fields["refusal"]) if "refusal" in fields else None,
         webhook=attempt_read("the webhook", lambda: _webhook(fields.get("webhook")), None),
         deliveries=attempt_read("the deliveries", lambda: whole(fields.get("deliveries", 0)), 0),
@@ -223,11 +223,15 @@ def _place(fields: Mapping[str, bytes]) -> BatchPlace | None:
     return BatchPlace(batch_id=fields["batch"].decode(), index=whole(fields.get("batch_index", 0)))
 
 
+WORKER_QUEUES = ("worker:", "refused:", "pinned:")
+"""The kinds of wait queues in which tasks wait for a worker (`_types.lua`)."""
+
+
 def _group(wait_queue: bytes | None) -> str | None:
-    """Returns the limit of a wait queue's name queue|limit|tenant; `worker:TYPE#VERSIONS` belongs to a type."""
+    """Returns the limit of a wait queue's name queue|limit|tenant; "worker" if it waits for one."""
     parts = wait_queue.decode(errors="replace").split("|") if wait_queue else []
     group = parts[1] if len(parts) == 3 else None
-    return "worker" if group and group.startswith("worker:") else group
+    return "worker" if group and group.startswith(WORKER_QUEUES) else group
 
 
 def _attempts(fields: Mapping[str, bytes]) -> tuple[Attempt, ...]:

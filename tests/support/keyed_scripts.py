@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from tests.support.harness import free_port
 
+SCRIPTS = frozenset({b"EVAL", b"EVALSHA", b"EVAL_RO", b"EVALSHA_RO", b"FCALL", b"FCALL_RO"})
 REFUSED = b"-ERR EVAL and EVALSHA need at least one key\r\n"
 
 
@@ -41,7 +42,7 @@ def _forward(client: socket.socket, beyond: socket.socket, refused: list[bytes])
     with suppress(OSError, ValueError), client, client.makefile("rb") as sent:
         while command := _command(sent):
             name, *arguments = command
-            if name.upper() in (b"EVAL", b"EVALSHA") and arguments[1] == b"0":
+            if name.upper() in SCRIPTS and arguments[1] == b"0":
                 refused.append(name)
                 client.sendall(REFUSED)
                 break  # what is pipelined after it would get the replies of others

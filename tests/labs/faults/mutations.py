@@ -706,7 +706,7 @@ MUTATIONS: Sequence[Mutation] = (
         "a claim that takes what its worker cannot run",
         UPDATED,
         "shared/redis/lua/work/_claim_startable.lua",
-        "  if not lacks(t[TYPE], t[REFUSED]) then return false end\n",
+        "  if not lacks(t[TYPE], t[REFUSED], t[PINNED]) then return false end\n",
         "  if true then return false end\n",
         _tests(
             "integration/worker/test_type_versions",

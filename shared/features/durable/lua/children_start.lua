@@ -9,7 +9,7 @@
 --   has, "full" or "queues" and the queue that takes no more tasks, or that would be one too many.
 local id, token, field, value, group, bounds = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5], ARGV[11], ARGV[12]
 local FIRST, EACH, MOST = 13, 9, 1000
-local t = record(id, 'token', 'state', 'steps', 'parents', 'refused', field, 'step:' .. ARGV[10])
+local t = record(id, 'token', 'state', 'steps', 'parents', 'refused', 'pinned', field, 'step:' .. ARGV[10])
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end
 if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end
 local there, bytes, writes = steps_of(t.steps)
@@ -35,7 +35,7 @@ for queue, number in pairs(wanted) do
 end
 
 submit(arguments)
-pin(id, t.refused, ARGV[8])
+pin(id, t, ARGV[8])
 for at = FIRST, #ARGV, EACH do add_child(id, ARGV[at], 0) end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', steps_as(there + 1, bytes, writes + 1),
   'relations', '1', 'parents', cjson.encode(parents), 'spawned', '1')

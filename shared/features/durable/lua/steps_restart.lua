@@ -6,12 +6,11 @@
 --   "lost" (the lease) or "behind" alone.
 write_even_when_full()
 local id, token = ARGV[2], ARGV[3]
-local t = record(id, 'token', 'state', 'parents', 'refused', 'steps')
+local t = record(id, 'token', 'state', 'parents', 'steps')
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost'} end
 local _, _, writes = steps_of(t.steps)
 if is_behind(t, ARGV[5]) then return {'behind'} end
-local was_read, gone, signals, bytes = {}, {'step_errors', 'spawned', 'awaits'}, 0, 0
-if is_pinned(t.refused) then gone[#gone + 1] = 'refused' end
+local was_read, gone, signals, bytes = {}, {'step_errors', 'spawned', 'awaits', 'pinned'}, 0, 0
 for at = 6, #ARGV do was_read['step:signal:' .. ARGV[at]] = true end
 for _, field in ipairs(redis.call('HKEYS', keys.rq_job(id))) do
   local is_signal = string.sub(field, 1, 12) == 'step:signal:' and not was_read[field]

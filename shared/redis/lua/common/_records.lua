@@ -55,12 +55,10 @@ local function record(id, ...)
   if not values.err then return by_name(values, {...}) end
 end
 
--- A task that stored steps pin to a version of its type has "=" and that version in `refused`, in place of versions that
--- refused its data.
-local function is_pinned(refused) return string.sub(refused or '', 1, 1) == '=' end
-
-local function pin(id, refused, version)
-  if version ~= '' and refused ~= '=' .. version then redis.call('HSET', keys.rq_job(id), 'refused', '=' .. version) end
+-- Pins a task to the version of its type that stored its steps. That one takes its data, whichever have refused it.
+local function pin(id, t, version)
+  if version ~= '' and t.pinned ~= version then redis.call('HSET', keys.rq_job(id), 'pinned', version) end
+  if version ~= '' and t.refused then redis.call('HDEL', keys.rq_job(id), 'refused') end
 end
 
 -- Returns the answer to the first request with a key; where it is corrupt, the state of the task that it stored.

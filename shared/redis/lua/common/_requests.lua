@@ -39,7 +39,7 @@ end
 -- done}, or {"failed", 0, its batch} when that was stopped: the next claim would cancel it, and no dead letter would be left.
 -- `nonce` identifies the command: one repeated after a lost answer gets the first answer.
 local function requeue_one(id, data, cause, nonce, score)
-  local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch', 'refused')
+  local t = record(id, 'state', 'origin', 'data', 'description', 'meta', 'attempt', 'sent_back', 'batch')
   if t and nonce and t.sent_back == nonce then return {'failed', 1} end
   local state = t and t.state or ''
   local queue = t and t.origin
@@ -47,8 +47,7 @@ local function requeue_one(id, data, cause, nonce, score)
   if t.batch and stopped(t.batch) then return {state, 0, t.batch} end
   history.keep(id, 'COPY')
   redis.call('HDEL', keys.rq_job(id), 'failures', 'crashes', 'losses', 'suspicions', 'ended_at', 'begun', 'cancel', 'progress',
-    'expires_at', 'due_at', 'refusal', 'step_errors')
-  if not is_pinned(t.refused) then redis.call('HDEL', keys.rq_job(id), 'refused') end
+    'expires_at', 'due_at', 'refused', 'refusal', 'step_errors')
   if data then redis.call('HSET', keys.rq_job(id), 'data', data) end
   if (score or '') ~= '' then redis.call('HSET', keys.rq_job(id), 'score', score) end
   note_replay(id, t.meta, cause or '', t.attempt)

@@ -1,11 +1,14 @@
 -- Included by the scripts that check which worker can run a task. A worker names its set of task types
 -- (`keys.TYPES_OF`); a set is a hash of type names to versions, where a version is the digest of the published
--- type. A task that the claiming worker has no version for, or whose data that version has refused, is in a wait
--- queue of its own kind, `worker:TYPE#VERSIONS` (those that refused it), until a worker can run it. A task whose steps pin
--- it to a version has "=" and that version instead; other versions run it when no worker has that one.
+-- type. A task that the claiming worker cannot run is in a wait queue of one of three kinds until a worker can run it:
+-- `worker:TYPE` while no worker has the type, `refused:TYPE#VERSIONS` if these versions have refused its data, and
+-- `pinned:TYPE#VERSION` if its steps pin it to one; other versions run it when no worker has that one.
 local RECENT = 60000000 -- a set counts as live as long as the record of a worker
 
-local function worker_queue(task_type, refused) return 'worker:' .. task_type .. '#' .. (refused or '') end
+local function worker_queue(task_type, refused, pinned)
+  if pinned then return 'pinned:' .. task_type .. '#' .. pinned end
+  return refused and 'refused:' .. task_type .. '#' .. refused or 'worker:' .. task_type
+end
 
 local known_versions = {}
 local function version_of(set, task_type)
@@ -15,8 +18,14 @@ local function version_of(set, task_type)
   return known[task_type]
 end
 
--- Returns type and refusing versions of such a wait queue; nil for a limit's.
-local function worker_queue_parts(group) return string.match(group, '^worker:([^#]*)#(.*)$') end
+-- Returns the type of such a wait queue, and the versions that have refused its tasks or the one to which they are pinned;
+-- nil for a limit's.
+local function worker_queue_parts(group)
+  local kind, task_type, version = string.match(group, '^(%l+):([^#]*)#?(.*)$')
+  if kind == 'worker' then return task_type end
+  if kind == 'refused' then return task_type, version end
+  if kind == 'pinned' then return task_type, nil, version end
+end
 
 -- Loads the versions in many sets for many wait queues, with one command for each set.
 local function learn_versions(sets, groups)
@@ -60,12 +69,11 @@ local function recent_sets()
   return sets
 end
 
--- Returns whether this version of a type may run tasks that these versions have refused. For a pinned task of another
--- version it reads the sets of all workers.
-local function may_run(task_type, version, refused)
-  if not is_pinned(refused) then return not string.find(refused, version, 1, true) end
-  local pinned = string.sub(refused, 2)
-  for _, set in ipairs(version ~= pinned and recent_sets() or {}) do
+-- Returns whether this version of a type may run tasks that versions have refused, or that are pinned to one. For a pinned
+-- task of another version it reads the sets of all workers.
+local function may_run(task_type, version, refused, pinned)
+  if refused and string.find(refused, version, 1, true) then return false end
+  for _, set in ipairs(pinned and version ~= pinned and recent_sets() or {}) do
     if set ~= '' and version_of(set, task_type) == pinned then return false end
   end
   return true
@@ -73,10 +81,10 @@ end
 
 -- Returns whether a worker with this set can run the tasks of a wait queue; "" is an earlier version, without a set.
 local function set_serves(set, group)
-  local task_type, refused = worker_queue_parts(group)
+  local task_type, refused, pinned = worker_queue_parts(group)
   if not task_type or set == '' then return true end
   local version = version_of(set, task_type)
-  return version and may_run(task_type, version, refused)
+  return version and may_run(task_type, version, refused, pinned)
 end
 
 local function is_served(group, sets)

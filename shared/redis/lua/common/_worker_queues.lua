@@ -19,8 +19,7 @@ local function wake_for_type(group)
   return 1 + 4 * #idle
 end
 
-local function wait_for_worker(id, lane, task_type, refused, tenant, enqueued, score)
-  local group = worker_queue(task_type, refused)
+local function wait_for_worker(id, lane, group, tenant, enqueued, score)
   limited = true
   enter_wait_queue(id, lane, group, tenant, enqueued, score)
   return wake_for_type(group)

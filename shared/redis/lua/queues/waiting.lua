@@ -38,7 +38,7 @@ end
 
 -- Returns whether live workers have the type of a wait queue, and all have refused the data of its tasks.
 local function is_refused(task_type, refused)
-  for _, set in ipairs(refused ~= '' and not is_pinned(refused) and sets or {}) do
+  for _, set in ipairs(refused and sets or {}) do
     if version_of(set, task_type) then return true end
   end
 end

@@ -11,7 +11,7 @@
 --   bytes of all.
 write_even_when_full()
 local id, token, field, value = ARGV[2], ARGV[3], 'step:' .. ARGV[4], ARGV[5]
-local t = record(id, 'token', 'state', 'steps', 'worker_name', 'refused', field, 'step:' .. (ARGV[10] or ''))
+local t = record(id, 'token', 'state', 'steps', 'worker_name', 'refused', 'pinned', field, 'step:' .. (ARGV[10] or ''))
 if not t or t.token ~= token or t.state ~= 'running' then return {'lost', ''} end
 if is_behind(t, ARGV[9], ARGV[10]) then return {'behind', ''} end
 local before = t[field]
@@ -24,7 +24,7 @@ there, bytes = there - (before and 1 or 0), bytes + #value - #(before or '')
 if there >= tonumber(ARGV[6]) then return {'many', num(there)} end
 if bytes > tonumber(ARGV[7]) then return {'large', num(bytes)} end
 redis.call('HSET', keys.rq_job(id), field, value, 'steps', steps_as(there + 1, bytes, writes + 1))
-pin(id, t.refused, ARGV[8])
+pin(id, t, ARGV[8])
 if string.find(value, '^{"kind":"error"') or ends_wait then redis.call('HSET', keys.rq_job(id), 'step_errors', '1') end
 local beat = is_checkpoint and redis.pcall('GET', keys.worker(t.worker_name or ''))
 return {'stored', type(beat) == 'string' and string.find(beat, '"state": "draining"', 1, true) and 'draining' or '',

@@ -31,7 +31,7 @@ end
 local function change_data()
   redis.call('HSET', keys.rq_job(id), 'data', data)
   redis.call('HINCRBY', keys.rq_job(id), 'amended', 1)
-  if not t.refused or is_pinned(t.refused) then return end
+  if not t.refused then return end
   redis.call('HDEL', keys.rq_job(id), 'refused', 'refusal')
   if state == 'pending' then
     leave(id, state, t.origin, '')

@@ -28,7 +28,7 @@ end
 
 -- @later
 if redis.call('EXISTS', keys.LIMITS, keys.LIMITS_DUE, keys.FAIR) > 0 and (redis.call('HEXISTS', keys.LIMITS, own_limit) == 1 or
-  redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type .. '#') or redis.call('SISMEMBER', keys.FAIR, lane) == 1) then return false end
+  redis.call('ZSCORE', keys.LIMITS_DUE, own_limit) or redis.call('ZSCORE', keys.LIMITS_DUE, 'worker:' .. task_type) or redis.call('SISMEMBER', keys.FAIR, lane) == 1) then return false end
 local known = redis.call('HGET', keys.rq_job(id), 'state')
 -- Run again with quarantine (see `_quarantine.lua`), it finds the task that it had stored before. That is not enqueued
 -- yet, so it starts again.

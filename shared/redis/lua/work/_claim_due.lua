@@ -19,7 +19,7 @@ do
   spend(#found)
   for _, name in ipairs(found) do
     if #due == due.most or patience <= 0 then break end
-    if string.find(name, '#=', 1, true) then spend(20) end
+    if string.find(name, '^pinned:') then spend(20) end
     local ours = (not own_set or set_serves(own_set, name)) and waited_for_here(name)
     table.insert(ours and due or due.elsewhere, name)
   end

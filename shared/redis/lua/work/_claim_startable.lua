@@ -45,21 +45,22 @@ do
   end
 
   -- Returns whether this worker cannot run a task: it lacks the type, or its version of it has refused the data.
-  local function lacks(task_type, refused)
+  local function lacks(task_type, refused, pinned)
     local version = not own_set or version_of(own_set, task_type)
     if not version then return is_published(own_set) end
-    if not own_set or not refused then return false end
-    if is_pinned(refused) then spend(20) end
-    return not may_run(task_type, version, refused)
+    if not own_set or not (refused or pinned) then return false end
+    if pinned then spend(20) end
+    return not may_run(task_type, version, refused, pinned)
   end
 
   -- Moves a task that this worker cannot run to its wait queue. Returns true when it did.
   local function make_way(id, lane, t, enqueued)
-    if not lacks(t[TYPE], t[REFUSED]) then return false end
+    if not lacks(t[TYPE], t[REFUSED], t[PINNED]) then return false end
     if string.find(t[TYPE], '[^%w._-]') then -- no type has such a name
       dead_letter_corrupt(id, queue_of_lane[lane], t)
     else
-      spend(COST.throttled + wait_for_worker(id, lane, t[TYPE], t[REFUSED], tenant_of(id, t), enqueued, t[SCORE]))
+      local group = worker_queue(t[TYPE], t[REFUSED], t[PINNED])
+      spend(COST.throttled + wait_for_worker(id, lane, group, tenant_of(id, t), enqueued, t[SCORE]))
     end
     return true
   end

@@ -19,10 +19,10 @@ local FIRST_LANE = 12
 local range = lowest .. highest ~= ''
 limited = limited or range
 local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes', 'losses', 'time_limit', 'retry', 'meta',
-  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'limit_key', 'fair_key', 'score'}
+  'expires_at', 'origin', 'token', 'unique', 'relations', 'suspicions', 'refused', 'pinned', 'limit_key', 'fair_key', 'score'}
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
 local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS = 1, 2, 3, 4, 11, 12, 13, 14, 15
-local SUSPICIONS, REFUSED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20
+local SUSPICIONS, REFUSED, PINNED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20, 21
 -- Without wait queues these are not needed.
 if not limited then NAMES[SCORE], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local tasks, unreadable, taken = {}, {}, {}

@@ -11,7 +11,7 @@ local most, ended, sets = tonumber(ARGV[4]), 0, recent_sets()
 -- A type without a live worker is not hopeless: its tasks wait.
 local function is_hopeless(group)
   local task_type, refused = worker_queue_parts(group)
-  if not task_type or refused == '' then return false end
+  if not refused then return false end
   local lives = false
   for _, set in ipairs(sets) do
     if set_serves(set, group) then return false end
