@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from firmq.dashboard.metrics import Metrics
 from firmq.dashboard.stores import Stores
-from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.conditions.observation import Observation, Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.clock import instant_us
 from firmq.shared.domain.decode import whole_or_none

@@ -40,8 +40,6 @@ POINTS = {
     "housekeeper.between-batches": "a job did some of its work",
     "unlock.between-batches": "some of the due tasks of a queue are moved",
     "leader.elected": "an instance is elected leader and has not published it",
-    "alerts.noted": "alerts are recorded with the messages about them, and nothing is sent",
-    "alerts.sent": "a message about alerts is sent, and this is not recorded",
     "gateway.stored": "a task is stored, and the response has not been sent",
     "gateway.batch-begun": "a batch with a key has begun, and none of it is stored",
     "gateway.batch-opened": "a batch is stored, and its `then` task is not",

@@ -25,6 +25,7 @@ FEATURES: tuple[str, ...] = (
     "webhooks",
     "payloads",
     "rq",
+    "alerts",
     "timeline",
     "sso",
     "partitions",
@@ -52,7 +53,7 @@ class Feature:
     checks: str = ""
     """A function of Redis, settings and the doctor's `Observation` that returns its findings."""
     conditions: str = ""
-    """Its conditions: see `shared/alerts/conditions.py`."""
+    """Its conditions: see `shared/conditions/conditions.py`."""
     commands: str = ""
     """Its commands (`shared/cli/command.py`) by name."""
     worker_options: Mapping[str, tuple[str, str]] = field(default_factory=dict)

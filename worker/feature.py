@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from firmq.shared.observability.tracing import Tracing
     from firmq.shared.redis.scripts import Scripts
     from firmq.shared.stores.tasks import Records
+    from firmq.worker.housekeeping.locking import Leadership, LockStrategy
     from firmq.worker.housekeeping.registry import HousekeepingJob
 
 
@@ -59,6 +60,8 @@ class Feature:
 
     jobs: Callable[[Services], Sequence[HousekeepingJob]] = lambda services: ()
     """Those with a method `collect` are registered as collectors of metrics."""
+    jobs_without_lock: Callable[[Services, Leadership], Mapping[HousekeepingJob, LockStrategy]] = lambda *_: {}
+    """Jobs that have no lock of their own, each with what decides which instance runs it."""
     prepare: Callable[[Settings], object] | None = None
     """Is called first in a worker; exits with a reason when the feature cannot work with these settings."""
     beside: Callable[[Beside], Background | None] | None = None

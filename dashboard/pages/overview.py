@@ -11,7 +11,7 @@ from firmq.dashboard.context import context, show
 from firmq.dashboard.explain.charts import minute_marks
 from firmq.dashboard.explain.executors import SHOWN, busy, busy_types
 from firmq.dashboard.overview import Snapshot
-from firmq.shared.alerts.conditions import alerts, by_cause
+from firmq.shared.conditions.conditions import alerts, by_cause
 
 blueprint = Blueprint("overview", __name__)
 

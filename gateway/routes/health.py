@@ -13,7 +13,7 @@ from firmq.gateway.http import errors
 from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.readiness import Readiness
-from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.conditions.observation import Observation, Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor import Level, examine, worst
 from firmq.shared.doctor.findings import Finding, judged

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from pydantic import TypeAdapter, ValidationError, model_validator
 
 from firmq.shared.config import other_names
-from firmq.shared.config.groups.alerts import AlertSettings
+from firmq.shared.config.groups.conditions import ConditionSettings
 from firmq.shared.config.groups.dashboard import DashboardSettings
 from firmq.shared.config.groups.group import Group
 from firmq.shared.config.groups.housekeeping import HousekeepingSettings
@@ -58,7 +58,7 @@ _ADDRESSES = frozenset(name for each in OF_FEATURES for name in each.ADDRESSES)
 
 
 class Settings(
-    AlertSettings,
+    ConditionSettings,
     HttpCallSettings,
     ObservabilitySettings,
     DashboardSettings,
@@ -86,22 +86,12 @@ class Settings(
             )
         if (self.worker_min_score or 0) > (HIGHEST_SCORE if self.worker_max_score is None else self.worker_max_score):
             raise ValueError("WORKER_MIN_SCORE is higher than WORKER_MAX_SCORE: no task has such a score, swap them")
-        self._check_alerts()
         for each in OF_FEATURES:
             each.check(self)
         _ = self.stores  # reports addresses that nothing can use
         self.declared_schedules()
         self.declared_limits()
         return self
-
-    def _check_alerts(self) -> None:
-        if bool(self.alert_email_to) != bool(self.smtp_url):
-            raise ValueError("ALERT_EMAIL_TO and SMTP_URL are needed together: set both, or neither")
-        if self.alert_webhook_url:
-            try:
-                self.egress_policy().read(self.alert_webhook_url)
-            except ValueError as error:
-                raise ValueError(f"ALERT_WEBHOOK_URL: {error}") from None
 
     def declared_schedules(self) -> list[Schedule] | None:
         """Returns the declared schedules; None when the setting is absent. Raises ValueError with all mistakes."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts import conditions
+from firmq.shared.conditions import conditions
 
 if TYPE_CHECKING:
-    from firmq.shared.alerts.observation import Observation
+    from firmq.shared.conditions.observation import Observation
 
 SHOWN = 5
 """Names in a finding."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from firmq.shared.alerts.conditions import memory_used
-from firmq.shared.alerts.observation import Observation
+from firmq.shared.conditions.conditions import memory_used
+from firmq.shared.conditions.observation import Observation
 from firmq.shared.doctor.findings import Finding, doubtful, fine, judged, wrong
 
 if TYPE_CHECKING:

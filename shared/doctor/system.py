@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from firmq.shared.alerts.observation import Observer
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, judged, listed, wrong
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import keys_of, raw, text
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from firmq.shared.alerts.observation import Observation
+    from firmq.shared.conditions.observation import Observation
     from firmq.shared.config.settings import Settings
     from firmq.shared.redis.keys import Keys
     from firmq.shared.stores.queues import QueueInfo

@@ -544,15 +544,6 @@ class Keys(KeySpace):
     PRESENCE = Key("firmq:presence", "zset")
     """zset, owner: housekeepers, submit_outbox; for a week. Housekeepers and relays, by their last report."""
 
-    ALERTS = Key("firmq:alerts", "hash")
-    """hash, owner: alerts_write; until the alert is over. The problem, its beginning, and the sent level (JSON)."""
-
-    ALERT_MESSAGES = Key("firmq:alerts:messages", "hash")
-    """hash, owner: alerts_write; until it is sent, at most a day. Messages about alerts, by their ids (JSON)."""
-
-    ALERT_LOG = Key("firmq:alerts:log", "zset")
-    """zset, owner: alerts_write; the last 1,000. Alerts that were raised and resolved (JSON), by when."""
-
     SCHEDULES = Key("firmq:schedules", "zset")
     """zset, owner: the schedule scripts; permanent. Names of all schedules, all with score 0, so in order of name."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from firmq.shared.alerts.conditions import NEARLY_FULL, conditions
+from firmq.shared.conditions.conditions import NEARLY_FULL, conditions
 from firmq.shared.config.settings import Settings
 from tests.monitoring.promtool import FOLDER, promtool
 from tests.support.harness import ROOT

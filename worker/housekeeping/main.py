@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import InfoMetricFamily
 from prometheus_client.registry import Collector
 
-from firmq.shared.alerts.observation import Observer
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config import foreign_names
 from firmq.shared.config.collector import announce
 from firmq.shared.config.settings import Settings, exit_with, load_or_exit
@@ -45,10 +45,7 @@ from firmq.shared.stores.workers import Workers
 from firmq.shared.submission.refusals import Refusal
 from firmq.shared.submission.type_cache import TypeCache
 from firmq.worker.feature import Services, features
-from firmq.worker.housekeeping.alert_channels import channels_of
-from firmq.worker.housekeeping.jobs.alerts import Alerts
 from firmq.worker.housekeeping.jobs.max_elements import MaxElements
-from firmq.worker.housekeeping.jobs.outage import Outage
 from firmq.worker.housekeeping.jobs.recovery import Recovery
 from firmq.worker.housekeeping.jobs.schedules import Schedules
 from firmq.worker.housekeeping.jobs.timeout import Timeout
@@ -56,7 +53,7 @@ from firmq.worker.housekeeping.jobs.ttl import Ttl
 from firmq.worker.housekeeping.jobs.unlock import Unlock
 from firmq.worker.housekeeping.lateness import Lateness
 from firmq.worker.housekeeping.lock_metrics import LockMetrics
-from firmq.worker.housekeeping.locking import Everywhere, Leadership, LockStrategy, OnLeader, RoundByRound
+from firmq.worker.housekeeping.locking import Leadership, LockStrategy, RoundByRound
 from firmq.worker.housekeeping.metrics import ByStore, Metrics, SystemGauges
 from firmq.worker.housekeeping.registry import HousekeepingJob
 from firmq.worker.housekeeping.runner import Housekeeper
@@ -109,8 +106,7 @@ def build(
             late_schedules,
         ),
     ]
-    observer = Observer(scripts, settings)
-    metrics = Metrics(observer, _seconds(settings.housekeeper_metrics_interval))
+    metrics = Metrics(Observer(scripts, settings), _seconds(settings.housekeeper_metrics_interval))
     lock_metrics = LockMetrics()
     locks = _locks(settings, scripts, lock_metrics)
     leadership = Leadership(locks, lock_of(settings, metrics), settings.instance_id)
@@ -118,10 +114,8 @@ def build(
         job: RoundByRound(locks, lock_of(settings, job), settings.instance_id) for job in jobs
     }
     strategies[metrics] = leadership
-    if channels := channels_of(settings):
-        strategies[Alerts(observer, channels, place)] = OnLeader(leadership)
-        # During an outage no instance holds a lock, so every instance runs this job.
-        strategies[Outage(scripts.redis, leadership, channels, settings, place)] = Everywhere()
+    for feature in features():
+        strategies |= feature.jobs_without_lock(services, leadership)
     runner = Housekeeper(settings.instance_id, strategies, locks, lock_metrics, tracing)
     registry = CollectorRegistry()
     counting: list[Any] = [job for job in jobs if hasattr(job, "collect")]

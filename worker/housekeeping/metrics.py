@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from firmq.shared.alerts.observation import Observation, Observer
+from firmq.shared.conditions.observation import Observation, Observer
 from firmq.shared.domain.clock import instant, instant_us
 from firmq.shared.domain.task import TaskState
 from firmq.shared.stores.locks import HeldLock

@@ -8,7 +8,7 @@ from flask import Blueprint, abort, current_app, redirect, render_template, requ
 
 from firmq.dashboard.auth.security import safe_target
 from firmq.dashboard.features.partitions.choice import NUMBER, id_in, read_choice
-from firmq.shared.alerts.conditions import Level, alerts, by_cause
+from firmq.shared.conditions.conditions import Level, alerts, by_cause
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Response

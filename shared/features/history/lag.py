@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.conditions import Alert, Condition, Level, raised
+from firmq.shared.conditions.conditions import Alert, Condition, Level, raised
 from firmq.shared.doctor.findings import Finding, doubtful, fine
 from firmq.shared.domain.duration import duration
 from firmq.shared.features.history.settings import HistorySettings
@@ -15,7 +15,7 @@ from firmq.shared.redis.scripts import Scripts
 if TYPE_CHECKING:
     from redis import Redis
 
-    from firmq.shared.alerts.observation import Observation
+    from firmq.shared.conditions.observation import Observation
     from firmq.shared.config.settings import Settings
 
 CONDITIONS = (Condition("FirmqHistoryLate", Level.WARNING, "/analytics", over=BEHIND.total_seconds(), check="history"),)

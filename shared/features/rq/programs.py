@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from firmq.shared.alerts.observation import Observation
+    from firmq.shared.conditions.observation import Observation
     from firmq.shared.config.settings import Settings
     from firmq.shared.stores.workers import WorkerInfo
 

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from firmq.shared.alerts.store import LOGGED, AlertStore
 from firmq.shared.domain.clock import instant
 from firmq.shared.domain.timeline import ACTORS, Event
 from firmq.shared.redis.client import text, translated
@@ -70,7 +69,6 @@ class Incidents:
         self.workers = workers
         self.more = [source(scripts) for source in added("timeline")]
         self.audit = Audit(scripts.redis)
-        self.alerts = AlertStore(scripts)
         self.deploys = Deploys(scripts)
         self.failure_groups = FailureGroups(scripts)
 
@@ -83,7 +81,7 @@ class Incidents:
         found: list[Event] = []
         missing: list[str] = []
         sources: Sequence[Callable[[datetime, datetime], tuple[Sequence[Event], str]]] = (
-            *(self._deployed, self._alerted, self._onsets, self._lost),
+            *(self._deployed, self._onsets, self._lost),
             *(each.read for each in self.more),
             self._acts,
         )
@@ -107,21 +105,6 @@ class Incidents:
             for each in self.deploys.all()
         ]
         return found, ""
-
-    def _alerted(self, since: datetime, until: datetime) -> tuple[Sequence[Event], str]:
-        logged = self.alerts.logged()
-        found = [
-            Event(
-                at=instant(each.at),
-                kind="alert",
-                title=f"Alert resolved: {each.title}" if each.resolved else f"Alert: {each.title}",
-                detail="" if each.resolved else each.advice,
-                link=each.link,
-            )
-            for each in logged
-        ]
-        is_cut = len(logged) >= LOGGED and found[0].at > since
-        return found, f"Only the last {LOGGED} changes of alerts are on record." if is_cut else ""
 
     def _onsets(self, since: datetime, until: datetime) -> tuple[Sequence[Event], str]:
         groups, total = self.failure_groups.page(0, GROUPS)

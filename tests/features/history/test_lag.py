@@ -8,7 +8,7 @@ import pytest
 
 from firmq.dashboard.app import create_app as create_dashboard
 from firmq.dashboard.auth.users import Users
-from firmq.shared.alerts.observation import Observer
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor.findings import Level
 from firmq.shared.features.history.lag import check_history

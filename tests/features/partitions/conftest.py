@@ -26,7 +26,7 @@ from tests.support.harness import System, running_system
 from tests.support.redis_cluster import Cluster, running_cluster
 
 collect_ignore = [
-    f"test_{name}.py" for name in ("bulk", "durable", "rq", "timeline", "payloads") if name not in FEATURES
+    f"test_{name}.py" for name in ("alerts", "bulk", "durable", "rq", "timeline", "payloads") if name not in FEATURES
 ]
 """Tests of other features with partitions."""
 TYPES = (TaskType(name="process", schema={}), TaskType(name="mail", schema={}))

@@ -10,7 +10,7 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 from rq_scheduler import Scheduler
 
-from firmq.shared.alerts.observation import Observer
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.doctor.findings import Finding, Level
 from firmq.shared.features.rq.programs import check_rq_programs

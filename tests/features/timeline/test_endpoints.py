@@ -10,9 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from firmq.gateway.app import create_app
-from firmq.shared.alerts.store import LOGGED, AlertStore, LoggedAlert
 from firmq.shared.config.settings import Settings
-from firmq.shared.domain.lock import NO_LOCK
 from firmq.shared.features.timeline.incident import MOST
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.task_types import types_publish
@@ -41,21 +39,13 @@ def _serve(system: System, version: str) -> None:
     announce(system.scripts, "w", 60, about, "[]", '["state", "idle"]', 60, "set", "h")
 
 
-def _logged(system: System, title: str, resolved: bool = False) -> LoggedAlert:
-    at = system.scripts.now_us()
-    return LoggedAlert(name="FirmqX", title=title, advice="Do it.", link="/queues", resolved=resolved, at=at)
-
-
 def test_everything_is_on_one_axis_as_sentences(http: FlaskClient, system: System) -> None:
     system.submit("noop", queue="low")
     _serve(system, "1.42")
     bury(system, ["card 7 declined"], task_type="charge-card", error="Declined")
-    store = AlertStore(system.scripts)
-    store.write(NO_LOCK, log=[_logged(system, "Redis is full")])
     http.post("/queues/low/pause", json={"reason": "a bad release"})
     http.put("/limits/types/charge-card", json={"concurrency": 3})
     more = [title for happen in rows("TIMELINE") for title in happen(http)]
-    store.write(NO_LOCK, log=[_logged(system, "Redis is full", resolved=True)])
     found = _show(http)
     assert (found["complete"], found["incomplete"]) == (True, [])
     titles = [(each["kind"], each["title"]) for each in found["events"]]
@@ -63,10 +53,8 @@ def test_everything_is_on_one_axis_as_sentences(http: FlaskClient, system: Syste
     assert set(titles) == {
         ("deploy", "Version 1.42 began to serve"),
         ("cause", "charge-card failed for the first time with Declined"),
-        ("alert", "Alert: Redis is full"),
         ("pause", "The REST API paused the queue low"),
         ("limit", "The REST API set the limit type:charge-card"),
-        ("alert", "Alert resolved: Redis is full"),
         *more,
     }
     [pause] = [each for each in found["events"] if each["kind"] == "pause"]
@@ -145,21 +133,12 @@ def test_what_was_cut_is_said(http: FlaskClient, system: System) -> None:
     ]
     assert len(found["events"]) == MOST
     assert found["events"][-1]["title"] == f"ann retried the task t{MOST}"
-    store = AlertStore(system.scripts)
-    for number in range(LOGGED + 10):
-        store.write(NO_LOCK, log=[_logged(system, f"x{number}")])
-    assert len(store.logged()) == LOGGED == system.redis.zcard(keys.ALERT_LOG)
+    _serve(system, "1.42")
     found = _show(http)
-    assert "Only the last 1000 changes of alerts are on record." in found["incomplete"]
     assert any("events are shown" in each for each in found["incomplete"])
     assert len(found["events"]) == MOST
     old = (datetime.now().astimezone() - timedelta(days=20)).isoformat()
     assert any("Lost workers are on record for 7 days" in each for each in _show(http, since=old)["incomplete"])
-
-
-def test_corrupt_entries_of_the_log_are_left_out(http: FlaskClient, system: System) -> None:
-    system.redis.zadd(keys.ALERT_LOG, {"x": 1, "{}": 2})
-    assert _show(http)["events"] == []
 
 
 def test_it_is_exported_as_markdown(http: FlaskClient, browser: Browser, system: System) -> None:

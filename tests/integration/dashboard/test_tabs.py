@@ -14,7 +14,7 @@ from redis.exceptions import TimeoutError
 
 from firmq.dashboard import cache
 from firmq.dashboard.cache import READS
-from firmq.shared.alerts import observation
+from firmq.shared.conditions import observation
 from firmq.shared.domain.redaction import Redaction
 from firmq.shared.redis.scripts import Scripts
 from tests.integration.dashboard.conftest import Browser, bury

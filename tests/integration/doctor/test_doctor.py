@@ -16,7 +16,7 @@ from redis import Redis
 
 from firmq.gateway.app import create_app
 from firmq.gateway.routes.health import RISKS
-from firmq.shared.alerts.observation import Observation
+from firmq.shared.conditions.observation import Observation
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.doctor import Finding, Level, examine, worst
 from firmq.shared.doctor.__main__ import as_json, as_text, main

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ConnectionError, ResponseError
 
-from firmq.shared.alerts.observation import Observer
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.lock import Lock, Taken
 from firmq.shared.domain.task import NewTask, TaskState, new_task_id

@@ -648,7 +648,6 @@ FEW: dict[str, tuple[Any, ...]] = {
     "batch_open": ("b", "name", "", "", ""),
     "batch_page": ("", "", 200),
     "batch_prune": (1, 1, 100, "", ""),
-    "alerts_write": ("", "", json.dumps({"alerts": dict.fromkeys(map(str, range(200)), "{}"), "messages": {"m": ""}})),
     "batch_work": ("b", "cancel", "enough"),
     "failure_groups": ("", 0, 100),
     "change": ("id", "high", "+1000000", "[]", 1000, "5"),

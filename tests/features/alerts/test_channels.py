@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
-from firmq.shared.alerts.standing import Standing
-from firmq.shared.alerts.store import Message
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.errors import SettingsError
-from firmq.worker.housekeeping.alert_channels import EmailChannel, SendingFailed, channels_of
+from firmq.shared.features.alerts.standing import Standing
+from firmq.shared.features.alerts.store import Message
+from firmq.worker.features.alerts.channels import EmailChannel, SendingFailed, channels_of
 from tests.integration.redis.tls import Certificates
 from tests.support.mail_server import mail_server
 

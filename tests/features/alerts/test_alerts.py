@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from firmq.shared.alerts.conditions import conditions
-from firmq.shared.alerts.store import AlertStore
+from firmq.shared.conditions.conditions import conditions
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.schedule import Missed, Schedule
+from firmq.shared.features.alerts.keys import AlertKeys
+from firmq.shared.features.alerts.store import AlertStore
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.limits import Limits
@@ -31,6 +32,7 @@ from tests.support.mail_server import MailServer, mail_server
 from tests.support.receiver import Receiver, receiving
 
 HOUR_US = 3_600_000_000
+KEYS = AlertKeys.beside(keys)
 
 
 @dataclass
@@ -300,7 +302,7 @@ def test_each_rule_fires_once_and_resolves_under_its_fault(name: str, site: tupl
     fault = FAULTS[name]
     with restoring(system.redis):
         system.start_housekeeper(**{k: v.format(folder=system.log_dir) for k, v in fault.settings.items()})
-        wait_until(lambda: system.redis.hlen(keys.ALERTS), "the rules are evaluated")
+        wait_until(lambda: system.redis.hlen(KEYS.ALERTS), "the rules are evaluated")
         mend = fault.cause(system)
         wait_until(lambda: said.fired(fault.words) == (1, 1), f"both channels are told: {said.chats()}")
         time.sleep(0.5)
@@ -378,7 +380,7 @@ def test_quiet_hours_put_off_warnings_and_no_danger(redis_client: Redis, redis_u
         wait_until(lambda: said.fired("No worker is alive") == (1, 1), "danger is told")
         dead_letters(system)
         wait_until(lambda: said.resolved("No worker is alive") == (1, 1), "its end is told")
-        wait_until(lambda: "DeadLetters" in str(system.redis.hkeys(keys.ALERTS)), "the warning is known")
+        wait_until(lambda: "DeadLetters" in str(system.redis.hkeys(KEYS.ALERTS)), "the warning is known")
         time.sleep(1)
         assert said.fired("has failed permanently") == (0, 0)
 
@@ -403,7 +405,7 @@ def test_a_channel_that_is_down_gets_everything_later_in_order(site: tuple[Syste
     system.start_housekeeper()
     wait_until(lambda: "could not be sent by email" in system.logs() and len(said.webhook.got) == 1, "both refuse")
     system.start_worker()
-    wait_until(lambda: system.redis.hlen(keys.ALERT_MESSAGES) == 4, "messages wait")
+    wait_until(lambda: system.redis.hlen(KEYS.ALERT_MESSAGES) == 4, "messages wait")
     said.mail.refuses = False
     wait_until(lambda: said.resolved("No worker is alive") == (1, 1), "both are told that it is over")
     assert said.webhook.bodies()[0] == said.webhook.bodies()[1]
@@ -427,7 +429,7 @@ def test_a_leader_killed_while_it_tells_is_followed_by_one_that_tells_the_rest(
         first.wait(30)
         assert first.returncode == -signal.SIGKILL
         system.start_housekeeper()
-        wait_until(lambda: not system.redis.hlen(keys.ALERT_MESSAGES), "the next one sends the rest")
+        wait_until(lambda: not system.redis.hlen(KEYS.ALERT_MESSAGES), "the next one sends the rest")
         ids = [headers["webhook-id"] for headers, _ in said.webhook.got]
         assert len(ids) == (3 if point == "alerts.sent" else 2)
         assert len(set(ids)) == 2
@@ -441,7 +443,7 @@ def test_a_change_of_leader_tells_nothing_twice(redis_client: Redis, redis_url: 
         try:
             first = wait_until(cluster.leader, "one leads")
             wait_until(lambda: said.fired("No worker is alive") == (1, 1), "both channels are told")
-            wait_until(lambda: not system.redis.hlen(keys.ALERT_MESSAGES), "that is recorded: else it is told again")
+            wait_until(lambda: not system.redis.hlen(KEYS.ALERT_MESSAGES), "that is recorded: else it is told again")
             first.kill()
             first.process = None
             first.frozen = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from firmq.shared.alerts.conditions import Alert, Level
-from firmq.shared.alerts.standing import Standing, judge
+from firmq.shared.conditions.conditions import Alert, Level
+from firmq.shared.features.alerts.standing import Standing, judge
 
 MINUTE = timedelta(minutes=1)
 WARNING = Alert(name="FirmqOldestTaskTooOld", level=Level.WARNING, subject="low", title="waits", advice="Do.")

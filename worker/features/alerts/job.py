@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from firmq.shared.alerts.conditions import Alert, alerts
-from firmq.shared.alerts.observation import Observation, Observer
-from firmq.shared.alerts.standing import Outcome, judge
-from firmq.shared.alerts.store import AlertStore, LoggedAlert, Message
-from firmq.shared.config.stores import Place
+from firmq.shared.conditions.conditions import Alert, alerts
+from firmq.shared.conditions.observation import Observation, Observer
 from firmq.shared.domain.clock import instant_us, to_us
 from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.failpoints import failpoint
+from firmq.shared.features.alerts.settings import AlertSettings
+from firmq.shared.features.alerts.standing import Outcome, judge
+from firmq.shared.features.alerts.store import AlertStore, LoggedAlert, Message
 from firmq.shared.stores.locks import HeldLock
-from firmq.worker.housekeeping.alert_channels import Channel, SendingFailed
+from firmq.worker.feature import Services
+from firmq.worker.features.alerts.channels import Channel, SendingFailed
 from firmq.worker.housekeeping.registry import RunResult
 
 log = logging.getLogger(__name__)
@@ -37,13 +38,13 @@ class Alerts:
 
     name = "alerts"
 
-    def __init__(self, observer: Observer, channels: Sequence[Channel], place: Place | None = None) -> None:
+    def __init__(self, services: Services, channels: Sequence[Channel]) -> None:
         """With several stores, alerts name theirs, and their links lead to its pages."""
-        settings = observer.settings
-        self.observer = observer
-        self.store = AlertStore(observer.scripts)
+        settings = AlertSettings.of(services.settings)
+        self.observer = Observer(services.scripts, services.settings)
+        self.store = AlertStore(services.scripts)
         self.channels = channels
-        self.place = place
+        self.place = services.place
         self.patience = timedelta(seconds=settings.alert_after)
         self.repeat = timedelta(seconds=settings.alert_repeat)
         self.quiet_hours = QuietHours.read(settings.alert_quiet_hours)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from firmq.shared.config.groups.alerts import AlertSettings
+from firmq.shared.config.groups.conditions import ConditionSettings
 from firmq.shared.domain.clock import instant, instant_us
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import CorruptKey
@@ -26,7 +26,7 @@ from firmq.shared.stores.tasks import Records
 from firmq.shared.stores.workers import WorkerInfo, Workers
 
 if TYPE_CHECKING:
-    from firmq.shared.alerts.conditions import Alert
+    from firmq.shared.conditions.conditions import Alert
     from firmq.shared.config.settings import Settings
     from firmq.shared.redis.scripts import Scripts
 
@@ -60,7 +60,7 @@ class Observation:
     at: datetime
     read_at: float = field(default_factory=time.monotonic)
     """The same moment on this process's monotonic clock, in seconds."""
-    settings: AlertSettings = field(default_factory=AlertSettings)
+    settings: ConditionSettings = field(default_factory=ConditionSettings)
     """The settings with the thresholds."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """The server's INFO; empty if this user may not read it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firmq.shared.config.groups.group import Group, at
+from firmq.shared.config.groups.http_calls import HttpCallSettings
 from firmq.shared.config.values import Names, QuietTime, Seconds, SmtpUrl
 
 
@@ -42,29 +43,12 @@ class AlertSettings(Group):
     alert_repeat: Seconds = at(
         "alerts.repeat", 0, "Time after which an alert whose condition still holds is sent again; 0: never."
     )
-    alert_waiting_time: Seconds = at(
-        "alerts.waiting_time",
-        300,
-        "Wait of the oldest task of a queue, or of a type that no live worker has, above which an alert is sent.",
-        gt=0,
-    )
-    alert_dead_letters: int = at(
-        "alerts.dead_letters",
-        1,
-        "Number of dead letters of one type and cause within ten minutes from which an alert is sent.",
-        ge=1,
-    )
-    alert_schedule_failures: int = at(
-        "alerts.schedule_failures",
-        3,
-        "Number of failed runs of a schedule in a row from which an alert is sent.",
-        ge=1,
-        le=30,
-    )
-    alert_redis_memory: float = at(
-        "alerts.redis_memory",
-        0.75,
-        "Share of maxmemory in use above which an alert is sent; above 0.9 its level is danger.",
-        gt=0,
-        le=1,
-    )
+
+    def check(self) -> None:
+        if bool(self.alert_email_to) != bool(self.smtp_url):
+            raise ValueError("ALERT_EMAIL_TO and SMTP_URL are needed together: set both, or neither")
+        if self.alert_webhook_url:
+            try:
+                HttpCallSettings.of(self).egress_policy().read(self.alert_webhook_url)
+            except ValueError as error:
+                raise ValueError(f"ALERT_WEBHOOK_URL: {error}") from None

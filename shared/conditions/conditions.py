@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from firmq.shared.alerts.observation import RECENT, Observation
-from firmq.shared.config.groups.alerts import AlertSettings
+from firmq.shared.conditions.observation import RECENT, Observation
+from firmq.shared.config.groups.conditions import ConditionSettings
 from firmq.shared.config.stores import Place
 from firmq.shared.domain.duration import duration
 from firmq.shared.registry import added
@@ -54,7 +54,7 @@ class Condition(NamedTuple):
     check: str = ""
     chosen: bool = False
 
-    def threshold(self, settings: AlertSettings) -> float:
+    def threshold(self, settings: ConditionSettings) -> float:
         """Returns the threshold."""
         return float(getattr(settings, self.over)) if isinstance(self.over, str) else self.over
 

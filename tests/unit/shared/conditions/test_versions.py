@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from firmq.shared.alerts.conditions import Alert, Level, _versions, alerts
-from firmq.shared.alerts.observation import Observation, RecentFailures
-from firmq.shared.config.groups.alerts import AlertSettings
+from firmq.shared.conditions.conditions import Alert, Level, _versions, alerts
+from firmq.shared.conditions.observation import Observation, RecentFailures
+from firmq.shared.config.groups.conditions import ConditionSettings
 from firmq.shared.stores.deploys import Deploy, Ends, VersionEnds
 from firmq.shared.stores.failure_groups import FailureGroup
 
@@ -73,6 +73,6 @@ def test_versions_before_count_together_and_a_rollback_is_judged_by_what_serves(
 
 
 def test_a_higher_threshold_of_memory_leaves_the_danger_of_a_full_redis() -> None:
-    settings = AlertSettings.model_validate({"alert_redis_memory": 0.95})
+    settings = ConditionSettings.model_validate({"alert_redis_memory": 0.95})
     seen = Observation(at=NOW, settings=settings, info={"maxmemory": 1000, "used_memory": 930, "aof_enabled": 1})
     assert [each.level for each in alerts(seen) if each.name == "FirmqRedisMemoryNearlyFull"] == [Level.DANGER]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from firmq.shared.alerts.standing import Outcome, Standing
-from firmq.shared.alerts.store import Message
-from firmq.worker.housekeeping.jobs.alerts import Alerts
+from firmq.shared.features.alerts.standing import Outcome, Standing
+from firmq.shared.features.alerts.store import Message
+from firmq.worker.features.alerts.job import Alerts
 
 
 def standing(title: str) -> Standing:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from firmq.shared.alerts.standing import Standing
 from firmq.shared.domain.decode import UNREADABLE, as_declared
+from firmq.shared.features.alerts.keys import AlertKeys
+from firmq.shared.features.alerts.standing import Standing
 from firmq.shared.redis.client import raw, text
 
 if TYPE_CHECKING:
@@ -58,15 +59,16 @@ class AlertStore:
 
     def __init__(self, scripts: Scripts) -> None:
         self.scripts = scripts
+        self.keys = AlertKeys.beside(scripts.keys)
 
     def standings(self) -> dict[str, Standing]:
         """Returns the stored states by the keys of the alerts; corrupt records are left out."""
-        entries = self._read(self.scripts.keys.ALERTS)
+        entries = self._read(self.keys.ALERTS)
         return {key: found for key, entry in entries.items() if (found := _loaded(Standing, entry))}
 
     def messages(self) -> list[Message]:
         """Returns the messages to send, the oldest first; corrupt ones are left out."""
-        entries = self._read(self.scripts.keys.ALERT_MESSAGES).values()
+        entries = self._read(self.keys.ALERT_MESSAGES).values()
         found = [each for entry in entries if (each := _loaded(Message, entry))]
         return sorted(found, key=lambda message: (message.made_at, message.id))
 
@@ -87,7 +89,7 @@ class AlertStore:
 
     def logged(self) -> list[LoggedAlert]:
         """Returns the log, the oldest first; corrupt entries are left out."""
-        key = self.scripts.keys.ALERT_LOG
+        key = self.keys.ALERT_LOG
         with self.scripts.quarantining({key: "zset"}):
             entries = self.scripts.redis.zrange(key, -LOGGED, -1)
         return [found for each in entries if isinstance(each, bytes | str) and (found := _loaded(LoggedAlert, each))]

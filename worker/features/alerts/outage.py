@@ -9,22 +9,17 @@ import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from firmq.shared.alerts.conditions import raised
-from firmq.shared.alerts.standing import Standing
-from firmq.shared.alerts.store import Message
+from firmq.shared.conditions.conditions import raised
+from firmq.shared.features.alerts.settings import AlertSettings
+from firmq.shared.features.alerts.standing import Standing
+from firmq.shared.features.alerts.store import Message
 from firmq.shared.redis.client import text
 from firmq.shared.stores.locks import HeldLock, unanswered
-from firmq.worker.housekeeping.alert_channels import Channel, SendingFailed
+from firmq.worker.feature import Services
+from firmq.worker.features.alerts.channels import Channel, SendingFailed
 from firmq.worker.housekeeping.locking import Leadership
 from firmq.worker.housekeeping.registry import RunResult
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from firmq.shared.config.settings import Settings
-    from firmq.shared.config.stores import Place
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +31,15 @@ class Outage:
 
     def __init__(
         self,
-        redis: Redis,
+        services: Services,
         leadership: Leadership,
         channels: Sequence[Channel],
-        settings: Settings,
-        place: Place | None = None,
     ) -> None:
-        self.redis = redis
+        settings, place = AlertSettings.of(services.settings), services.place
+        self.redis = services.scripts.redis
         self.leadership = leadership
         self.channels = channels
-        self.instance = settings.instance_id
+        self.instance = services.settings.instance_id
         self.patience = settings.alert_after
         self.interval = timedelta(seconds=settings.housekeeper_alerts_interval)
         self.of = "Redis" if place is None else f"The Redis of {place.label}"

@@ -12,12 +12,13 @@ from email.message import EmailMessage
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from firmq.shared.alerts.conditions import Level, runbook
-from firmq.shared.alerts.standing import Standing
-from firmq.shared.alerts.store import Message
+from firmq.shared.conditions.conditions import Level, runbook
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.egress_policy import EgressPolicy, NotAllowed
 from firmq.shared.domain.sanitize import plain
+from firmq.shared.features.alerts.settings import AlertSettings
+from firmq.shared.features.alerts.standing import Standing
+from firmq.shared.features.alerts.store import Message
 from firmq.worker.handlers.pinned_http import Answer, CallFailed, Connection, in_thread
 
 WITHIN = 10.0
@@ -42,12 +43,12 @@ class Channel(Protocol):
 
 def channels_of(settings: Settings) -> list[Channel]:
     """Returns the channels of the settings; none if alerts are not to be sent."""
-    channels: list[Channel] = []
-    if settings.alert_webhook_url:
-        channels.append(WebhookChannel(settings.alert_webhook_url, settings.egress_policy(), settings.dashboard_url))
-    if settings.alert_email_to:
-        sender = settings.alert_email_from or f"firmq@{socket.gethostname()}"
-        channels.append(EmailChannel(settings.smtp_url, sender, settings.alert_email_to, settings.dashboard_url))
+    channels, about = list[Channel](), AlertSettings.of(settings)
+    if about.alert_webhook_url:
+        channels.append(WebhookChannel(about.alert_webhook_url, settings.egress_policy(), settings.dashboard_url))
+    if about.alert_email_to:
+        sender = about.alert_email_from or f"firmq@{socket.gethostname()}"
+        channels.append(EmailChannel(about.smtp_url, sender, about.alert_email_to, settings.dashboard_url))
     return channels
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from firmq.shared.alerts.conditions import Alert, Level, conditions
+from firmq.shared.conditions.conditions import Alert, Level, conditions
 from firmq.shared.domain.clock import to_us
 
 

@@ -1,1 +1,0 @@
-"""Alerts: problems with their remedies. The dashboard shows them, the housekeeper sends them."""
