@@ -190,6 +190,7 @@ def _services(
         metrics,
         Redaction(settings.dashboard_redact),
         events,
+        version(),
     )
 
 

@@ -38,6 +38,8 @@ class Services:
     metrics: Metrics
     redaction: Redaction
     events: EventRoutes
+    version: str
+    """Of this product."""
 
 
 class OtherKeys(Protocol):

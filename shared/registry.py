@@ -26,6 +26,7 @@ FEATURES: tuple[str, ...] = (
     "payloads",
     "rq",
     "alerts",
+    "doctor",
     "timeline",
     "sso",
     "partitions",

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from firmq.gateway import schemas
 from firmq.gateway.circuit_breaker import CircuitBreaker
-from firmq.gateway.http import errors
 from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.gateway.readiness import Readiness
-from firmq.shared.conditions.observation import Observation, Observer
+from firmq.shared.conditions.findings import Finding, Level, judged
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
-from firmq.shared.doctor import Level, examine, worst
-from firmq.shared.doctor.findings import Finding, judged
-from firmq.shared.doctor.system import check_capacity, check_housekeeping, check_queues, check_relay
 from firmq.shared.errors import StoreUnavailable
 from firmq.shared.redis.scripts import Scripts
-from firmq.shared.submission import refusals
-from firmq.shared.submission.refusals import Refusal
 
 ALIVE = {"status": "ok"}
 RISKS = ("redis role", "eviction", "persistence", "memory")
-"""Checks for dangers to tasks."""
+PARTS = ("workers", "queues", "capacity", "housekeeping", "relay")
+"""Checks for dangers to tasks, and for work that waits."""
 STOPPING = ("redis role", "eviction")
 """Those whose errors mean that no task is accepted, or not kept."""
-EXAMINING = 2
-"""Examinations at a time: each takes a thread for seconds when Jaeger or Prometheus does not answer."""
 
 
 class HealthRoutes:
@@ -45,14 +37,11 @@ class HealthRoutes:
         keys: bool,
     ) -> None:
         """`keys`: clients need an API key, so endpoints without one report only the minimum for orchestrators."""
-        self.settings = settings
-        self.redis = scripts.redis
         self.observer = Observer(scripts, settings)
         self.readiness = readiness
         self.version = version
         self.circuit_breaker = circuit_breaker
         self.keys = keys
-        self.examining = threading.BoundedSemaphore(EXAMINING)
 
     @endpoint(
         "GET",
@@ -73,28 +62,6 @@ class HealthRoutes:
         except StoreUnavailable as error:
             found = self._without_store(str(error))
         return Reply(content=found, status=503 if found.status == "unavailable" else 200)
-
-    @endpoint(
-        "GET",
-        "/health/detail",
-        Across.CHECKS,
-        tag="health",
-        answers={200: Answer(description="Every check with its finding and advice.", model=schemas.HealthDetail)},
-        problems=(errors.ASKED_TOO_OFTEN,),
-        store=False,
-    )
-    def detail(self) -> Reply:
-        """Examines Redis, settings, workers, housekeeping, Jaeger and Prometheus, with advice on each finding."""
-        if not self.examining.acquire(blocking=False):
-            headers = {"Retry-After": str(refusals.RETRY_AFTER)}
-            detail = f"{EXAMINING} examinations are in progress: try again after Retry-After"
-            raise Refusal(errors.ASKED_TOO_OFTEN, detail, headers=headers)
-        try:
-            findings = examine(self.settings, self.redis)
-        finally:
-            self.examining.release()
-        checks = [schemas.HealthCheck(**asdict(each)) for each in findings]
-        return Reply(content=schemas.HealthDetail(status=worst(findings).value, version=self.version, checks=checks))
 
     @endpoint(
         "GET",
@@ -132,19 +99,16 @@ class HealthRoutes:
 
     def _look(self) -> schemas.Health:
         now = self.observer.glance()
-        risks = judged(now, *RISKS)
-        stops = [_note(each) for each in risks if each.check in STOPPING and each.level is Level.ERROR]
+        found = judged(now, *RISKS, *PARTS)
+        stops = [_note(each) for each in found if each.check in STOPPING and each.level is Level.ERROR]
         stops += self.readiness.obstacles()
-        notes = [note for each in [*risks, *_warnings(now)] if (note := _note(each)) not in stops]
-        alive = len(now.workers) + len(now.unreadable_workers)
-        if not alive:
-            notes.append("no worker is alive: tasks are accepted but not run; start one with firmq worker")
+        notes = [note for each in found if (note := _note(each)) not in stops]
         status = "unavailable" if stops else "degraded" if notes else "ok"
         return schemas.Health(
             status=status,  # type: ignore[arg-type]  # one of the three
             version=self.version,
             redis=_store(now.info),
-            workers=alive,
+            workers=len(now.workers) + len(now.unreadable_workers),
             queues={queue.name: queue.pending for queue in now.queues},
             notes=stops + notes,
         )
@@ -158,14 +122,6 @@ class HealthRoutes:
             queues=None,
             notes=[reason],
         )
-
-
-def _warnings(now: Observation) -> list[Finding]:
-    """Returns the doctor's findings about workers and housekeeping."""
-    findings = [check_capacity(now), *check_housekeeping(now), *check_relay(now)]
-    if now.workers:
-        findings += check_queues(now.workers, [queue.name for queue in now.queues if queue.pending])
-    return [each for each in findings if each.level is not Level.OK]
 
 
 def _note(finding: Finding) -> str:

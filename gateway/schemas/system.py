@@ -200,23 +200,6 @@ class Health(View):
     notes: list[str] = Field(description="Findings that need attention.")
 
 
-class HealthCheck(View):
-    """One check of the system."""
-
-    check: str
-    level: Literal["ok", "warning", "error"]
-    seen: str
-    advice: str = Field(description="The remedy, unless the level is ok.")
-
-
-class HealthDetail(View):
-    """The result of all checks of the system."""
-
-    status: Literal["ok", "warning", "error"] = Field(description="The worst level of the checks.")
-    version: str
-    checks: list[HealthCheck]
-
-
 class Alive(View):
     """The process is alive."""
 

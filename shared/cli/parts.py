@@ -1,4 +1,4 @@
-"""Commands that run on the machines of the system itself: its parts, handlers, and the doctor.
+"""Commands that run on the machines of the system itself: its parts, and those of features.
 
 A part runs in the process of the command, and is imported by its command only.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from firmq.shared.cli.arguments import Parser, add_format, add_modules
+from firmq.shared.cli.arguments import Parser, add_modules
 from firmq.shared.cli.command import Command
 from firmq.shared.errors import NotInstalled, needs
 from firmq.shared.registry import added, features_of
@@ -42,10 +42,6 @@ def _add_user(one: argparse.ArgumentParser) -> None:
     one.add_argument("role", metavar="ROLE", help="viewer, operator or admin")
 
 
-def _as_json(wanted: argparse.Namespace) -> bool:
-    return getattr(wanted, "json", False) not in (False, "text")
-
-
 COMMANDS = {
     "gateway": Command("firmq.gateway.__main__", "gateway", "start a gateway, which serves the REST API"),
     "worker": Command("firmq.worker.main", "worker", "start a worker, which runs tasks", add_arguments=_add_worker),
@@ -62,14 +58,6 @@ COMMANDS = {
         function="print_user",
         add_arguments=_add_user,
         arguments=lambda wanted: [[wanted.name, wanted.role]],
-        prints=True,
-    ),
-    "doctor": Command(
-        "firmq.shared.doctor.__main__",
-        "worker",
-        "examine the system from this machine: settings, Redis, workers, …",
-        add_arguments=add_format,
-        arguments=lambda wanted: [["--json"] if _as_json(wanted) else []],
         prints=True,
     ),
     **{name: command for more in added("commands") for name, command in more.items()},

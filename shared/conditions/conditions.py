@@ -22,6 +22,7 @@ from firmq.shared.domain.duration import duration
 from firmq.shared.registry import added
 from firmq.shared.stores.deploys import Ends, VersionEnds
 from firmq.shared.stores.locks import LEADER
+from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS
 from firmq.shared.stores.queues import QueueInfo
 
 NEARLY_FULL = 0.9
@@ -66,18 +67,21 @@ _CONDITIONS = (
     Condition("FirmqRedisNotDurable", Level.WARNING, check="persistence"),
     Condition("FirmqRedisMemoryNearlyFull", Level.WARNING, over="alert_redis_memory", check="memory"),
     Condition("FirmqQuarantinedKeys", Level.WARNING, "/audit", check="quarantine"),
-    Condition("FirmqWorkerSilent", Level.WARNING, "/workers"),
+    Condition("FirmqWorkerSilent", Level.WARNING, "/workers", check="workers"),
+    Condition("FirmqWorkerStuck", Level.WARNING, "/workers", check="workers"),
     Condition("FirmqWorkersLost", Level.WARNING, "/workers"),
-    Condition("FirmqPartMissing", Level.DANGER, "/workers"),
-    Condition("FirmqNoWorkerForQueue", Level.DANGER, "/workers"),
+    Condition("FirmqPartMissing", Level.DANGER, "/workers", check="workers"),
+    Condition("FirmqNoWorkerForQueue", Level.DANGER, "/workers", check="queues"),
     Condition("FirmqNoWorkerForType", Level.WARNING, "/workers", "alert_waiting_time"),
     Condition("FirmqDueTasksNotMoved", Level.DANGER, over=10, check="housekeeping"),
+    Condition("FirmqSeveralLeaders", Level.DANGER, "/locks", check="housekeeping"),
+    Condition("FirmqRelaySilent", Level.WARNING, over=LIVE, check="relay"),
     Condition("FirmqScheduleMissed", Level.WARNING, "/schedules", over=60),
     Condition("FirmqScheduleFailing", Level.WARNING, "/schedules", "alert_schedule_failures"),
     Condition("FirmqHousekeepingJobLate", Level.WARNING, "/locks", over=900),
     Condition("FirmqLocksLost", Level.WARNING, "/locks"),
     Condition("FirmqQueuePaused", Level.WARNING, "/queues", chosen=True),
-    Condition("FirmqOldestTaskTooOld", Level.WARNING, "/queues", "alert_waiting_time"),
+    Condition("FirmqOldestTaskTooOld", Level.WARNING, "/queues", "alert_waiting_time", "capacity"),
     Condition("FirmqThrottledTooLong", Level.WARNING, "/limits", "alert_waiting_time"),
     Condition("FirmqDeadLettersGrowing", Level.WARNING, "/dead-letters", "alert_dead_letters"),
     Condition("FirmqVersionFails", Level.WARNING, "/tasks", over=3),
@@ -210,6 +214,9 @@ def _workers(now: Observation) -> Iterator[Alert]:
         if worker.state == "silent":
             advice = f"{worker.reason}. Other workers take its tasks when their leases end."
             yield raised("FirmqWorkerSilent", f"Worker {worker.name} is silent", advice, worker.name)
+        elif worker.reason:
+            advice = "Fix the problem in its log; it tries again by itself."
+            yield raised("FirmqWorkerStuck", f"Worker {worker.name}: {worker.reason}", advice, worker.name)
     lost = sum(now.at - each.last_heartbeat_at < RECENT for each in now.lost_workers if each.last_heartbeat_at)
     if lost:
         advice = "They were killed, ran out of memory or lost Redis: see the page Workers and the logs of their hosts."
@@ -245,6 +252,22 @@ def _housekeeping(now: Observation) -> Iterator[Alert]:
     if seconds > _over("FirmqDueTasksNotMoved", now):
         advice = "Start a housekeeper with firmq housekeeper, or restart the one that hangs."
         yield raised("FirmqDueTasksNotMoved", f"Due tasks are {duration(seconds)} late, such as {what}", advice)
+    live = [name for name, silent in now.silences.items() if silent < LIVE and name != RELAY]
+    alone = [name.removesuffix(WITHOUT_LOCKS) for name in live if name.endswith(WITHOUT_LOCKS)]
+    if alone and len(live) > 1:
+        title = (
+            f"{len(live)} housekeepers run, {len(alone)} without locks ({', '.join(alone)}): each of them runs all jobs"
+        )
+        advice = "Start them with HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=true, the default."
+        yield raised("FirmqSeveralLeaders", title, advice)
+
+
+def _relay(now: Observation) -> Iterator[Alert]:
+    """Yields an alert when a relay that ran in the last week reports no more: rows may be added without any error."""
+    silent = now.silences.get(RELAY, 0)
+    if silent >= _over("FirmqRelaySilent", now):
+        advice = "Rows of the outbox wait. Start it: firmq outbox, or with Django: manage.py firmq_outbox."
+        yield raised("FirmqRelaySilent", f"No relay has reported for {duration(silent)}", advice)
 
 
 def _schedules(now: Observation) -> Iterator[Alert]:
@@ -352,6 +375,6 @@ def _percent(rate: float) -> str:
 
 
 _FINDERS: tuple[Callable[[Observation], Iterator[Alert]], ...] = (
-    *(_redis, _persistence, _memory, _quarantine, _workers, _housekeeping, _schedules),
+    *(_redis, _persistence, _memory, _quarantine, _workers, _housekeeping, _relay, _schedules),
     *(_locks, _queues, _failures, _versions),
 )

@@ -315,7 +315,7 @@ def test_the_page_of_the_client_lists_all_of_it() -> None:
 
 
 def test_the_page_of_the_doctor_lists_every_check() -> None:
-    code = "".join(path.read_text() for path in ROOT.glob("shared/doctor/*.py"))
+    code = "".join(path.read_text() for path in ROOT.glob("shared/features/*/*.py"))
     page = (ROOT / "docs" / "operate" / "doctor.md").read_text()
     assert set(re.findall(r'fine\(\s*"([a-z ]+)"', code)) <= set(re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE))
 

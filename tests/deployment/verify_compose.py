@@ -139,9 +139,7 @@ class Verification:
             assert groups
             assert not [rule for group in groups for rule in group["rules"] if rule["health"] == "err"]
         with claim("the doctor finds nothing wrong, and warns of what is open and in the clear alone"):
-            done = self.engine.compose(
-                "exec", "-T", "worker", "python", "-m", "firmq.shared.doctor", "--json", check=False
-            )
+            done = self.engine.compose("exec", "-T", "worker", "firmq", "doctor", "--json", check=False)
             assert done.returncode == 1, done.stdout
             doubtful = {each["check"] for each in json.loads(done.stdout)["checks"] if each["level"] != "ok"}
             assert doubtful == {"settings"}, done.stdout

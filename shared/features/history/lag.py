@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from firmq.shared.conditions.conditions import Alert, Condition, Level, raised
-from firmq.shared.doctor.findings import Finding, doubtful, fine
+from firmq.shared.conditions.findings import Finding, doubtful, fine
 from firmq.shared.domain.duration import duration
 from firmq.shared.features.history.settings import HistorySettings
 from firmq.shared.features.history.unarchived import BEHIND, feed

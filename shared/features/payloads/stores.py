@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from firmq.shared.doctor.findings import Finding, fine, wrong
+from firmq.shared.conditions.findings import Finding, fine, wrong
 from firmq.shared.domain.task import new_task_id
 from firmq.shared.errors import PayloadUnavailable
 from firmq.shared.features.payloads.folder import PayloadFolder

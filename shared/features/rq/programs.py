@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from firmq.shared.doctor.findings import Finding, doubtful, fine, listed
+from firmq.shared.conditions.findings import Finding, doubtful, fine, listed
 from firmq.shared.redis.client import keys_of, text
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 from firmq.dashboard.app import create_app as create_dashboard
 from firmq.dashboard.auth.users import Users
+from firmq.shared.conditions.findings import Level
 from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
-from firmq.shared.doctor.findings import Level
 from firmq.shared.features.history.lag import check_history
 from firmq.shared.features.history.unarchived import Feed, Unarchived
 from firmq.shared.redis.client import connect

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from firmq.shared.conditions.findings import Level
 from firmq.shared.config.settings import load
-from firmq.shared.doctor.examination import examine
-from firmq.shared.doctor.findings import Level
 from firmq.shared.errors import SettingsError
 from firmq.shared.features.payloads.settings import PayloadSettings
-from tests.integration.doctor.test_doctor import of
+from firmq.shared.features.payloads.stores import check_payload_store
 from tests.support.harness import System
 
 
@@ -31,8 +30,8 @@ def test_another_payload_store_is_refused(url: str) -> None:
 
 def test_a_payload_store_is_tried(system: System, tmp_path: Path) -> None:
     settings = load({"REDIS_URL": system.url, "PAYLOAD_STORE": f"file://{tmp_path}/payloads"})
-    away = of(examine(settings, system.redis), "payload store")
+    away = check_payload_store(system.redis, settings, None)[0]
     assert (away.level, "is mounted" in away.seen) == (Level.ERROR, True)
     (tmp_path / "payloads").mkdir()
-    assert of(examine(settings, system.redis), "payload store").level is Level.OK
+    assert check_payload_store(system.redis, settings, None)[0].level is Level.OK
     assert not [each for each in (tmp_path / "payloads").rglob("*") if each.is_file()]

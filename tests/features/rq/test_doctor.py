@@ -10,9 +10,9 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 from rq_scheduler import Scheduler
 
+from firmq.shared.conditions.findings import Finding, Level
 from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.settings import Settings
-from firmq.shared.doctor.findings import Finding, Level
 from firmq.shared.features.rq.programs import check_rq_programs
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.scripts import Scripts

@@ -10,12 +10,9 @@ from flask.testing import FlaskClient
 
 from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
-from firmq.shared.doctor.findings import Level
-from firmq.shared.doctor.system import check_waiting
 from firmq.shared.domain.limit import Limit
 from firmq.shared.domain.task import TaskState
 from firmq.shared.stores.limits import Limits
-from firmq.shared.stores.waiting import Reason, Waiting
 from tests.integration.dashboard.conftest import Browser
 from tests.support.harness import System, wait_until
 from tests.support.keys import keys
@@ -85,13 +82,3 @@ def test_the_cost_is_bounded_with_a_million_waiting(system: System, http: FlaskC
     http.get("/waiting")
     said = system.redis.info("commandstats")
     assert sum(row["calls"] for row in said.values()) < 2000
-
-
-@pytest.mark.parametrize(
-    ("reason", "level"), [(Reason.QUEUE_PAUSED, Level.WARNING), (Reason.NO_FREE_EXECUTOR, Level.OK)]
-)
-def test_the_doctor_warns_of_what_only_people_lift(reason: Reason, level: Level) -> None:
-    found = check_waiting([Waiting(reason=reason, name="low", count=7)])
-    assert (found.level, "of 7 pending tasks" in found.seen) == (level, True)
-    assert ("queues resume low" in found.advice) == (level is Level.WARNING)
-    assert check_waiting([]).level is Level.OK

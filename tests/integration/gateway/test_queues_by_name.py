@@ -147,7 +147,7 @@ def test_health_names_a_queue_with_tasks_that_no_worker_takes(gateway: Gateway) 
     gateway.submit(queue="gpu-1")
     gateway.submit(queue="mail")
     [note] = [note for note in gateway.http.get("/health").get_json()["notes"] if "takes from" in note]
-    assert note.startswith("no worker takes from mail; start one without WORKER_QUEUES")
+    assert note.startswith("no worker takes from mail; 1 task waits. Start a worker without WORKER_QUEUES")
 
 
 def test_metrics_have_a_bounded_number_of_queues(make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,10 @@ from rq.job import Job
 from rq.registry import FailedJobRegistry
 
 from firmq.gateway.app import create_app as create_gateway
+from firmq.shared.conditions.conditions import Level, alerts
+from firmq.shared.conditions.observation import Observer
 from firmq.shared.config.redis_address import completed
 from firmq.shared.config.settings import Settings, load
-from firmq.shared.doctor import Level, examine
 from firmq.shared.domain.schedule import Missed, Overlap, Schedule
 from firmq.shared.domain.task import TaskState, Unique
 from firmq.shared.local.embedded_redis import EmbeddedRedis
@@ -198,10 +199,9 @@ def test_two_systems_side_by_side_do_not_see_each_other(neighbours: list[System]
         assert page(f"{port['gateway']}/tasks/{mine}")
         assert not page(f"{port['gateway']}/tasks/{other}")
     for system in neighbours:
-        found = examine(load({"REDIS_URL": system.url, **system.environment}), system.redis)
-        [seen] = [each.seen for each in found if each.check == "workers"]
-        assert seen.startswith("1 alive ")
-        assert not [each for each in found if each.level is Level.ERROR]
+        now = Observer(system.scripts, load({"REDIS_URL": system.url, **system.environment})).observe()
+        assert len(now.workers) == 1
+        assert not [each for each in alerts(now) if each.level is Level.DANGER]
 
 
 def test_locks_schedules_and_pauses_belong_to_one_system(neighbours: list[System]) -> None:

@@ -12,8 +12,6 @@ from redis import Redis
 from rq import Queue
 from rq.job import Job, JobStatus
 
-from firmq.shared.config.settings import load
-from firmq.shared.doctor.system import check
 from firmq.shared.domain.task import TaskState
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import text
@@ -136,15 +134,6 @@ def test_a_damaged_place_for_parked_jobs_loses_none(store: Store) -> None:
     store.redis.set(keys.foreign("normal"), "broken by hand")
     assert store.claim() == [waiting]
     assert parked(store.redis, "normal") == [job.id]
-
-
-def test_the_doctor_says_what_to_do(store: Store, redis_url: str) -> None:
-    rq_enqueue(store.redis, "low")
-    maintenance.recover(store.scripts, "low", 0, 200)
-    settings = load({"REDIS_URL": redis_url})
-    [found] = [each for each in check(store.redis, settings) if each.check == "foreign jobs"]
-    assert "1 in low" in found.seen
-    assert "firmq queues move-foreign NAME --to QUEUE" in found.advice
 
 
 def test_many_are_moved_in_their_order(store: Store) -> None:

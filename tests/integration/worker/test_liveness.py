@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from firmq.shared.doctor.system import check_queues
+from firmq.shared.conditions.conditions import Alert, alerts
+from firmq.shared.conditions.observation import Observer
+from firmq.shared.config.settings import Settings
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from tests.support.harness import QUICK, ROOT, System, free_port, running_system, wait_until
 
@@ -103,6 +105,12 @@ def test_an_idle_worker_and_one_with_all_hands_full_live(system: System) -> None
         system.submit_many([("slowly", '{"seconds": 6}')] * 4)
 
 
+def stuck(system: System) -> list[Alert]:
+    """The alerts about workers that cannot run tasks."""
+    now = Observer(system.scripts, Settings()).glance()
+    return [each for each in alerts(now) if each.name == "FirmqWorkerStuck"]
+
+
 def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
     redis_client: Redis, redis_url: str, tmp_path: Path
 ) -> None:
@@ -125,16 +133,16 @@ def test_a_worker_whose_executors_of_one_kind_cannot_start_says_so_and_recovers(
         os.kill(executor, signal.SIGKILL)
         wait_until(lambda: ask(port, "/health/ready")[0] == 503, "the worker is not ready", 60)
         wait_until(lambda: "serial executors end" in ask(port, "/health/ready")[1]["state"], "it says why", 60)
-        wait_until(lambda: check_queues(system.workers.look().live, []), "its record says why", 30)
-        [finding] = check_queues(system.workers.look().live, [])
-        assert "its serial executors end before they are ready" in finding.seen
+        wait_until(lambda: stuck(system), "its record says why", 30)
+        [alert] = stuck(system)
+        assert "its serial executors end before they are ready" in alert.title
         assert worker.poll() is None
         assert system.ended(system.submit("later", "{}")).result == 2
         waiting = system.submit("now", "{}")
         handlers.write_text(good)
         assert system.ended(waiting).result == 1
         wait_until(lambda: ask(port, "/health/ready")[0] == 200, "the worker is ready again")
-        wait_until(lambda: not check_queues(system.workers.look().live, []), "its record says so", 30)
+        wait_until(lambda: not stuck(system), "its record says so", 30)
 
 
 def test_a_worker_that_may_open_too_few_files_ends_with_the_reason(system: System) -> None:

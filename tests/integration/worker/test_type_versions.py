@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from firmq.shared.config.settings import Settings
-from firmq.shared.doctor.findings import Level
-from firmq.shared.doctor.system import check
 from firmq.shared.domain.schedule import Schedule
 from firmq.shared.domain.task import TaskDetail, TaskState
 from firmq.shared.redis.client import text
 from firmq.shared.stores import maintenance
+from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.task_types import TaskType, TaskTypes, pack, types_waiting
 from firmq.shared.stores.waiting import Reason, explain_waiting
 from firmq.shared.stores.workers import WorkerInfo
@@ -220,9 +218,9 @@ def test_the_reason_of_a_refusal_is_named_wherever_waiting_is(store: Store) -> N
     store.clock.advance(timedelta(seconds=61))
     announce(store, "new", SHIP["after"])
     assert maintenance.refused(store.scripts, 10) == 3
-    [refused] = [each for each in check(store.redis, Settings()) if each.check == "refused data"]
-    assert refused.level is Level.WARNING
-    assert "3 of ship (no live version of its type takes its data: version" in refused.seen
+    [group], _ = FailureGroups(store.scripts).page(0, 10)
+    assert (group.error, group.type, group.count) == ("InvalidData", "ship", 3)
+    assert group.message.startswith("no live version of its type takes its data: version")
 
 
 def test_a_schedule_whose_data_no_version_takes_is_named(store: Store) -> None:

@@ -65,4 +65,4 @@ def test_a_part_that_loads_differently_in_its_environment_is_started_by_its_comm
     assert not servers.can_start("worker", {**os.environ, "FIRMQ_STOP_POINT": "executor.begin:1:kill:/flag"})
     assert not servers.can_start("worker", {**os.environ, "OTEL_PYTHON_CONTEXT": "another"})
     assert not servers.can_start("worker", {**os.environ, "PYTHONPATH": "/elsewhere"})
-    assert not servers.can_start("firmq.shared.doctor.__main__", os.environ)
+    assert not servers.can_start("firmq.shared.cli.main", os.environ)

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from firmq.shared.conditions.conditions import memory_used
+from firmq.shared.conditions.findings import Finding, doubtful, fine, judged, judged_or_fine, wrong
 from firmq.shared.conditions.observation import Observation
-from firmq.shared.doctor.findings import Finding, doubtful, fine, judged, wrong
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -29,9 +29,9 @@ def check_info(said: Mapping[str, Any], settings: Settings) -> list[Finding]:
     now = Observation(at=datetime.now(UTC), info=said, settings=settings)
     return [
         _version(said),
-        *(judged(now, "redis role") or [fine("redis role", "primary")]),
-        *(judged(now, "eviction") or [fine("eviction", "noeviction")]),
-        *(judged(now, "persistence") or [fine("persistence", "append-only file")]),
+        *judged_or_fine(now, "redis role", "primary"),
+        *judged_or_fine(now, "eviction", "noeviction"),
+        *judged_or_fine(now, "persistence", "append-only file"),
         *(judged(now, "memory") or [_memory(said)]),
         _replicas(said, settings),
     ]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
+from firmq.shared.conditions.findings import Finding, fine, wrong
 from firmq.shared.config.redis_address import without_password
-from firmq.shared.doctor import store, surroundings, system
-from firmq.shared.doctor.findings import Finding, fine, wrong
 from firmq.shared.errors import FirmqError, StoreUnavailable
+from firmq.shared.features.doctor import store, surroundings, system
 from firmq.shared.redis.client import translated
 from firmq.shared.redis.startup_check import info, refuse_old
 

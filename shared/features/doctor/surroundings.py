@@ -8,9 +8,9 @@ import urllib.request
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from firmq.shared.conditions.findings import Finding, doubtful, fine, wrong
 from firmq.shared.config.collector import address_of_traces
 from firmq.shared.config.redis_address import read_address, without_password
-from firmq.shared.doctor.findings import Finding, doubtful, fine, wrong
 from firmq.shared.errors import SettingsError
 from firmq.shared.http.bind import is_loopback
 

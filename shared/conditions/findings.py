@@ -1,4 +1,4 @@
-"""The results of the doctor's checks."""
+"""The results of checks: the conditions as doctor and health checks report them, and what a check adds itself."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def judged(now: Observation, *checks: str) -> list[Finding]:
         for each in conditions.alerts(now)
         if (check := conditions.conditions()[each.name].check) in checks
     ]
+
+
+def judged_or_fine(now: Observation, check: str, seen: str) -> list[Finding]:
+    """Returns the findings of one check; without any, that all is well."""
+    return judged(now, check) or [fine(check, seen)]
 
 
 def _plain(text: str) -> str:

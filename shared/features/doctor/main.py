@@ -9,9 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
+from firmq.shared.conditions.findings import Finding, Level, worst
 from firmq.shared.config.settings import load_or_exit
-from firmq.shared.doctor import Finding, Level, examine, worst
 from firmq.shared.domain.sanitize import plain
+from firmq.shared.features.doctor.examination import examine
 from firmq.shared.redis.client import connect
 
 _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.ERROR: "ERROR  "}
@@ -50,7 +51,3 @@ def as_text(findings: Sequence[Finding]) -> str:
         if each.advice:
             lines.append(f"         -> {each.advice}")
     return plain("\n".join(lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from firmq.shared.conditions.findings import Finding, Level, doubtful, fine, judged, judged_or_fine, listed, wrong
 from firmq.shared.conditions.observation import Observer
-from firmq.shared.doctor.findings import Finding, Level, doubtful, fine, judged, listed, wrong
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import keys_of, raw, text
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.registry import added
 from firmq.shared.stores.failure_groups import FailureGroups
-from firmq.shared.stores.presence import LIVE, RELAY, WITHOUT_LOCKS
+from firmq.shared.stores.presence import RELAY
 from firmq.shared.stores.task_types import TaskTypes
 from firmq.shared.stores.waiting import explain_waiting
 from firmq.shared.stores.workers import capacity
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from firmq.shared.redis.keys import Keys
     from firmq.shared.stores.queues import QueueInfo
     from firmq.shared.stores.waiting import Waiting
-    from firmq.shared.stores.workers import WorkerInfo
-
-BUSY = 60
-"""Seconds without a free executor after which a warning is due."""
 
 LOOKED_AT = 100
 """Causes of dead letters that are examined."""
@@ -46,15 +42,14 @@ def check(redis: Redis, settings: Settings) -> list[Finding]:
     now = Observer(scripts, settings).observe()
     return [
         data,
-        *(judged(now, "quarantine") or [fine("quarantine", "no key held a value of the wrong type in the last week")]),
+        *judged_or_fine(now, "quarantine", "no key held a value of the wrong type in the last week"),
         _foreign(now.queues),
         *_workers(now, scripts.keys),
-        *([check_capacity(now)] if now.workers else []),
         check_waiting(explain_waiting(scripts, now.queues, now.workers)),
         *_refused(scripts),
         _types(redis),
-        *check_housekeeping(now),
-        *check_relay(now),
+        *judged_or_fine(now, "housekeeping", _housekeeping(now)),
+        *(judged_or_fine(now, "relay", "it reports that it runs") if RELAY in now.silences else []),
         *(finding for check in added("checks") for finding in check(redis, settings, now)),
     ]
 
@@ -91,21 +86,21 @@ def _workers(now: Observation, keys: Keys) -> list[Finding]:
         seen = f"{len(workers) + len(unreadable)} alive, with a corrupt record: {', '.join(unreadable)}"
         why = "a worker rewrites its record within seconds; a name that remains was added to Redis by hand"
         return [doubtful("workers", seen, f"{why}: remove it with ZREM {keys.WORKERS} NAME")]
-    if not workers:
-        return [doubtful("workers", "none is alive: tasks are accepted but not run", "start one: firmq worker")]
     seen = f"{len(workers)} alive with {capacity(workers)}"
-    return [fine("workers", seen), *check_queues(workers, [queue.name for queue in now.queues])]
+    found = judged_or_fine(now, "workers", seen) + (judged(now, "queues") or _unserved(now))
+    if not workers:
+        return found
+    active = sum(each.active for each in workers)
+    return [*found, *judged_or_fine(now, "capacity", f"{active} tasks run on {capacity(workers)}")]
 
 
-def check_queues(workers: Sequence[WorkerInfo], queues: Sequence[str]) -> list[Finding]:
-    """Returns findings when workers cannot run their tasks, or none takes from some of these queues."""
-    advice = "fix the problem in its log; it tries again by itself"
-    stuck = [doubtful("workers", f"worker {each.name}: {each.reason}", advice) for each in workers if each.reason]
-    forgotten = [queue for queue in queues if not any(each.takes(queue) for each in workers)]
-    if not forgotten:
-        return stuck
+def _unserved(now: Observation) -> list[Finding]:
+    """Returns a warning before tasks wait in a queue that no worker serves."""
+    forgotten = [each.name for each in now.queues if not any(worker.takes(each.name) for worker in now.workers)]
+    if not forgotten or not now.workers:
+        return []
     advice = "start one without WORKER_QUEUES, or with these queues or a pattern for them in it"
-    return [*stuck, doubtful("queues", f"no worker takes from {listed(forgotten)}", advice)]
+    return [doubtful("queues", f"no worker takes from {listed(forgotten)}", advice)]
 
 
 def _types(redis: Redis) -> Finding:
@@ -119,28 +114,6 @@ def _types(redis: Redis) -> Finding:
         advice = "start one whose TASK_MODULES include their modules"
         return doubtful("task types", f"no live worker has {listed(gone)}", advice)
     return fine("task types", f"{len(names)} registered")
-
-
-def check_capacity(now: Observation) -> Finding:
-    """Returns whether a task submitted now is likely to start soon."""
-    workers = now.workers
-    serial, slots = sum(each.serial_slots for each in workers), sum(each.slots for each in workers)
-    active = sum(each.active for each in workers)
-    is_full = 0 < slots <= active
-    if not (is_full or 0 < serial <= sum(each.serial_active for each in workers)):
-        return fine("capacity", f"{active} tasks run on {capacity(workers)}")
-    shortest = min(
-        (run.seconds for each in workers for run in each.running if is_full or not run.concurrent), default=0
-    )
-    waited = max((now.seconds_since(each.oldest_ready_at) for each in now.queues if each.paused is None), default=0)
-    seen = f"all of {capacity(workers) if is_full else f'{serial:,} processes'} are in use"
-    if max(waited, shortest) < BUSY:
-        return fine("capacity", seen)
-    if shortest >= BUSY:
-        seen += f", each with one task for {shortest:.0f} s or longer"
-    if waited >= BUSY:
-        seen += f", and a task has been waiting for one for {waited:.0f} s"
-    return doubtful("capacity", seen, "start more workers, or raise WORKER_EXECUTORS if processors are idle")
 
 
 def check_waiting(found: Sequence[Waiting]) -> Finding:
@@ -165,28 +138,6 @@ def _refused(scripts: Scripts) -> Iterator[Finding]:
         yield doubtful("refused data", f"dead letters: {seen}", advice)
 
 
-def check_housekeeping(now: Observation) -> list[Finding]:
-    """Returns whether due tasks and ended leases are processed in time."""
-    if late := judged(now, "housekeeping"):
-        return late
-    live = [name for name, silent in now.silences.items() if silent < LIVE and name != RELAY]
-    alone = [name.removesuffix(WITHOUT_LOCKS) for name in live if name.endswith(WITHOUT_LOCKS)]
-    if alone and len(live) > 1:
-        seen = (
-            f"{len(live)} housekeepers run, {len(alone)} without locks ({', '.join(alone)}): each of them runs all jobs"
-        )
-        advice = "start them with HOUSEKEEPER_DISTRIBUTED_EXECUTION_ENABLED=true, the default"
-        return [doubtful("housekeeping", seen, advice)]
+def _housekeeping(now: Observation) -> str:
     owners = sorted({lock.owner for lock in now.locks if lock.owner})
-    return [fine("housekeeping", f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}")]
-
-
-def check_relay(now: Observation) -> list[Finding]:
-    """Returns whether a relay of an outbox runs; nothing where none has for a week."""
-    silent = now.silences.get(RELAY)
-    if silent is None:
-        return []
-    if silent < LIVE:
-        return [fine("relay", "it reports that it runs")]
-    advice = "start it: firmq outbox, or with Django: manage.py firmq_outbox"
-    return [doubtful("relay", f"none has reported for {silent:.0f} s: rows of the outbox wait", advice)]
+    return f"nothing is overdue{'; locks are held by ' + ', '.join(owners) if owners else ''}"

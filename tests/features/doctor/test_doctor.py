@@ -16,13 +16,13 @@ from redis import Redis
 
 from firmq.gateway.app import create_app
 from firmq.gateway.routes.health import RISKS
+from firmq.shared.conditions.findings import Finding, Level, judged, worst
 from firmq.shared.conditions.observation import Observation
 from firmq.shared.config.settings import Settings, load
-from firmq.shared.doctor import Finding, Level, examine, worst
-from firmq.shared.doctor.__main__ import as_json, as_text, main
-from firmq.shared.doctor.findings import judged
-from firmq.shared.doctor.store import check_info
 from firmq.shared.domain.task import new_task_id
+from firmq.shared.features.doctor.examination import examine
+from firmq.shared.features.doctor.main import as_json, as_text, main
+from firmq.shared.features.doctor.store import check_info
 from firmq.shared.features.outbox.receipts import Receipts
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis import schema_version
@@ -103,7 +103,7 @@ def test_a_user_who_may_not_ask_is_said_so() -> None:
 def test_a_system_without_worker_is_doubtful_and_one_with_all_parts_is_well(system: System) -> None:
     settings = load({"REDIS_URL": system.url})
     alone = examine(settings, system.redis)
-    assert of(alone, "workers").level is Level.WARNING
+    assert of(alone, "workers").level is Level.ERROR
     assert of(alone, "latency").check == "latency"
     assert of(alone, "clock").level is Level.OK
     system.start_worker(WORKER_EXECUTORS="2")
@@ -140,7 +140,7 @@ def test_housekeepers_without_locks_beside_others_are_counted(system: System) ->
     presence.report("hk-1 without locks")
     assert found().level is Level.OK
     presence.report("hk-2")
-    assert found().level is Level.WARNING
+    assert found().level is Level.ERROR
     assert found().seen == "2 housekeepers run, 1 without locks (hk-1): each of them runs all jobs"
     presence.withdraw("hk-2")
     assert found().level is Level.OK
@@ -162,7 +162,7 @@ def test_a_relay_that_reports_no_more_is_missed_for_a_week(system: System) -> No
     assert [each.level for each in found()] == [Level.OK]
     system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 90_000_000})
     [missed] = found()
-    assert (missed.level, missed.seen) == (Level.WARNING, "none has reported for 90 s: rows of the outbox wait")
+    assert (missed.level, missed.seen) == (Level.WARNING, "no relay has reported for 1 min 30 s")
     assert "manage.py firmq_outbox" in missed.advice
     system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 8 * 86_400_000_000})
     Presence(system.scripts).report("hk-1")
@@ -225,9 +225,9 @@ def test_it_speaks_json_and_its_status_is_the_worst_level(
     system: System, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_URL", system.url)
-    assert main(["--json"]) == 1
+    assert main(["--json"]) == 2
     said = json.loads(capsys.readouterr().out)
-    assert said["status"] == "warning"
+    assert said["status"] == "error"
     assert {"check", "level", "seen", "advice"} == set(said["checks"][0])
 
 
@@ -253,7 +253,7 @@ def test_text_does_nothing_to_a_terminal() -> None:
     ],
 )
 def test_settings_worth_a_second_thought_are_named(environment: dict[str, str], words: str) -> None:
-    from firmq.shared.doctor.surroundings import check_settings
+    from firmq.shared.features.doctor.surroundings import check_settings
 
     assert any(words in each.seen for each in check_settings(load(environment)))
 
@@ -292,7 +292,7 @@ def prometheus() -> Iterator[Callable[[Mapping[str, str]], str]]:
 
 
 def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[Mapping[str, str]], str]) -> None:
-    from firmq.shared.doctor.surroundings import check_prometheus
+    from firmq.shared.features.doctor.surroundings import check_prometheus
 
     [well] = check_prometheus(load({"PROMETHEUS_URL": prometheus({"worker": "up", "gateway": "up"})}))
     assert well.level is Level.OK
@@ -305,7 +305,7 @@ def test_targets_that_prometheus_does_not_reach_are_named(prometheus: Callable[[
 
 
 def test_an_unreachable_collector_is_named() -> None:
-    from firmq.shared.doctor.surroundings import check_jaeger
+    from firmq.shared.features.doctor.surroundings import check_jaeger
 
     [away] = check_jaeger(load({"JAEGER_HOST": "127.0.0.1", "JAEGER_PORT": "1"}))
     assert away.level is Level.WARNING
@@ -329,7 +329,7 @@ def test_a_third_parallel_health_detail_request_is_refused(
         assert done.wait(30)
         return [Finding(check="redis", level=Level.OK, seen="it answers")]
 
-    monkeypatch.setattr("firmq.gateway.routes.health.examine", examined)
+    monkeypatch.setattr("firmq.gateway.features.doctor.routes.examine", examined)
     with connect(redis_url) as client, ThreadPoolExecutor(2) as pool:
         app = create_app(Settings(redis_url=redis_url), client)
         others = [pool.submit(app.test_client().get, "/health/detail") for _ in range(2)]
@@ -345,6 +345,6 @@ def test_the_gateway_shows_the_same_to_operators(redis_client: Redis, redis_url:
         answer = create_app(Settings(redis_url=redis_url), client).test_client().get("/health/detail")
     assert answer.status_code == 200
     body = answer.get_json()
-    assert body["status"] == "warning"
+    assert body["status"] == "error"
     assert {"redis", "memory", "workers", "housekeeping"} <= {each["check"] for each in body["checks"]}
     assert PASSWORD not in answer.text

@@ -1,0 +1,1 @@
+"""The doctor: what it finds, over HTTP."""
