@@ -314,12 +314,6 @@ def test_the_page_of_the_client_lists_all_of_it() -> None:
         assert {each for each in calls if f"`{each}" not in row} <= {"transport"}, row
 
 
-def test_the_page_of_the_doctor_lists_every_check() -> None:
-    code = "".join(path.read_text() for path in ROOT.glob("shared/features/*/*.py"))
-    page = (ROOT / "docs" / "operate" / "doctor.md").read_text()
-    assert set(re.findall(r'fine\(\s*"([a-z ]+)"', code)) <= set(re.findall(r"^\| ([a-z ]+) \|", page, re.MULTILINE))
-
-
 def test_every_test_that_a_document_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", DOCUMENTS)) - {path.stem for path in ROOT.glob("tests/**/test_*.py")}
     defined = {

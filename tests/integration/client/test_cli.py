@@ -274,19 +274,6 @@ def test_an_unreachable_gateway_is_one_line_and_status_5(capsys: pytest.CaptureF
     assert len(said.splitlines()) == 1
 
 
-def test_the_doctor_is_called(running: Running) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "firmq", "--json", "doctor"],
-        capture_output=True,
-        cwd=ROOT,
-        env={"REDIS_URL": running.system.url, "PATH": "/usr/bin:/bin"},
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode in (0, 1, 2)
-    assert json.loads(done.stdout)["checks"]
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

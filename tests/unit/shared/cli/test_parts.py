@@ -53,15 +53,6 @@ def test_the_concurrency_of_a_worker_counts_plain_and_async_tasks(monkeypatch: p
     assert os.environ["WORKER_QUEUES"] == "critical=6,low=1"
 
 
-def test_options_of_the_client_may_stand_before_the_doctor(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(COMMANDS, "doctor", replace(COMMANDS["doctor"], module="builtins", function="print"))
-    for arguments in (["doctor", "--json"], ["--json", "doctor"], ["--url", "not an address", "doctor"]):
-        main(arguments)
-    assert capsys.readouterr().out == "['--json']\n['--json']\n[]\n"
-
-
 def test_help_lists_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
