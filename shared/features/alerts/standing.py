@@ -16,8 +16,7 @@ from firmq.shared.domain.clock import to_us
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """The stored state of an alert: its text when it was last sent, since when it holds (µs), the level it was sent
-    with ("" for not sent), since when it no longer holds (µs; 0 while it does), and when it was last sent (µs; 0 where
-    alerts are not repeated)."""
+    with ("" for not sent), since when it no longer holds (µs; 0 while it does), and when it was last sent (µs)."""
 
     name: str
     level: str
@@ -84,10 +83,10 @@ def _holding(alert: Alert, before: Standing | None, now_us: int, wait: int, repe
     kept = replace(before, clear_since=0) if before else new
     danger = alert.level is Level.DANGER
     worse = danger and kept.sent == Level.WARNING
-    again = repeat > 0 and now_us - (kept.sent_at or kept.since) >= repeat
+    again = repeat > 0 and now_us - kept.sent_at >= repeat
     if (kept.sent and not worse and not again) or now_us - kept.since < wait or (quiet and not danger):
         return kept
-    return replace(new, since=kept.since, sent=str(alert.level), sent_at=now_us if repeat else 0)
+    return replace(new, since=kept.since, sent=str(alert.level), sent_at=now_us)
 
 
 def _clear(key: str, before: Standing, now_us: int, wait: int, quiet: bool, outcome: Outcome) -> None:

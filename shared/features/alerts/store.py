@@ -100,12 +100,7 @@ class AlertStore:
 
 
 def _json(record: Standing | Message | None) -> str:
-    return json.dumps(asdict(record, dict_factory=_stored)) if record else ""
-
-
-def _stored(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the fields of a record; without repetitions those that earlier versions know, which read no others."""
-    return {name: value for name, value in fields if value or name != "sent_at"}
+    return json.dumps(asdict(record)) if record else ""
 
 
 def _loaded(kind: type[Record], entry: bytes | str) -> Record | None:
