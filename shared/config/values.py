@@ -15,7 +15,6 @@ from firmq.shared.domain import strict_json
 from firmq.shared.domain.egress_policy import EgressPolicy
 from firmq.shared.domain.lock import OnError
 from firmq.shared.domain.queue_selection import QUEUE_NAME, QUEUE_PATTERN
-from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.domain.retry import MOST_PAUSES
 from firmq.shared.domain.url import split_url
 from firmq.shared.errors import InvalidJSON
@@ -64,7 +63,7 @@ def _mapping(value: object) -> object:
         raise ValueError(f"must be a JSON object: {error}") from None
 
 
-def _valid(check: Callable[[Any], object]) -> AfterValidator:
+def valid(check: Callable[[Any], object]) -> AfterValidator:
     """Returns a validator that raises the errors of a check."""
 
     def validate(value: Any) -> Any:
@@ -140,17 +139,6 @@ def signing_key(secret: str) -> bytes:
     return key
 
 
-def _mail_server(url: str) -> None:
-    if not url:
-        return
-    parts = split_url(url)
-    more = parts.path.strip("/") or parts.query or parts.fragment
-    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or more:
-        raise ValueError("must look like smtp://user:secret@host:587 or smtps://host:465")
-    if parts.port == 0:
-        raise ValueError("must have no port 0")
-
-
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=10 * 365 * 86400)]
 Pauses = Annotated[tuple[Seconds, ...], BeforeValidator(_names), Field(max_length=MOST_PAUSES)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
@@ -158,33 +146,31 @@ ScopeNames = Annotated[tuple[Literal["submit", "read", "operate", "admin"], ...]
 Weights = Annotated[
     dict[str, Annotated[int, Field(ge=1, le=1000)]],
     _pairs("critical:6, high:4, normal:3, low:1"),
-    _valid(_priorities),
+    valid(_priorities),
 ]
 SelectedQueues = Annotated[
-    dict[str, Annotated[int, Field(ge=1, le=1000)] | None], BeforeValidator(_selected), _valid(_queue_patterns)
+    dict[str, Annotated[int, Field(ge=1, le=1000)] | None], BeforeValidator(_selected), valid(_queue_patterns)
 ]
-Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2"), _valid(_queue_names)]
+Executors = Annotated[dict[str, Annotated[int, Field(ge=1, le=256)]], _pairs("low:1, reports:2"), valid(_queue_names)]
 RolesByClaim = Annotated[
     dict[str, Literal["viewer", "operator", "admin"]], _pairs("queue-admins:admin, queue-team:operator")
 ]
-WebUrl = Annotated[str, _valid(split_url)]
-WebAddresses = Annotated[Names, _valid(lambda all_: [split_url(re.sub("^(.*//)?", "//", each)) for each in all_])]
-Host = Annotated[str, _valid(_host)]
+WebUrl = Annotated[str, valid(split_url)]
+WebAddresses = Annotated[Names, valid(lambda all_: [split_url(re.sub("^(.*//)?", "//", each)) for each in all_])]
+Host = Annotated[str, valid(_host)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), _valid(_harmless)]
+Choices = Annotated[dict[str, OnError], _pairs("unlock:run, timeout:skip"), valid(_harmless)]
 Mappings = Annotated[dict[str, Any], BeforeValidator(_mapping)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_names)]
 Kept = Annotated[int, Field(ge=0)]
-RedisUrl = Annotated[str, _valid(lambda url: url and read_address(url))]
-DatabaseUrl = Annotated[str, _valid(_database)]
-KeyPrefix = Annotated[str, _valid(check_key_prefix)]
-ReadableFile = Annotated[str, _valid(_readable)]
-Secrets = Annotated[Names, _valid(lambda secrets: [signing_key(each) for each in secrets])]
-HostsAndNetworks = Annotated[Names, _valid(lambda entries: EgressPolicy.of((), (), entries))]
+RedisUrl = Annotated[str, valid(lambda url: url and read_address(url))]
+DatabaseUrl = Annotated[str, valid(_database)]
+KeyPrefix = Annotated[str, valid(check_key_prefix)]
+ReadableFile = Annotated[str, valid(_readable)]
+Secrets = Annotated[Names, valid(lambda secrets: [signing_key(each) for each in secrets])]
+HostsAndNetworks = Annotated[Names, valid(lambda entries: EgressPolicy.of((), (), entries))]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR"],
     BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value),
 ]
-SmtpUrl = Annotated[str, _valid(_mail_server)]
-QuietTime = Annotated[str, _valid(QuietHours.read)]
 LogFormat = Literal["auto", "json", "text"]

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from firmq.shared.config.groups.group import Group, at
 from firmq.shared.config.groups.http_calls import HttpCallSettings
-from firmq.shared.config.values import Names, QuietTime, Seconds, SmtpUrl
+from firmq.shared.config.values import Names, Seconds, valid
+from firmq.shared.domain.url import split_url
+from firmq.shared.features.alerts.quiet_hours import QuietHours
+
+
+def _mail_server(url: str) -> None:
+    if not url:
+        return
+    parts = split_url(url)
+    more = parts.path.strip("/") or parts.query or parts.fragment
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname or more:
+        raise ValueError("must look like smtp://user:secret@host:587 or smtps://host:465")
+    if parts.port == 0:
+        raise ValueError("must have no port 0")
 
 
 class AlertSettings(Group):
@@ -23,13 +38,13 @@ class AlertSettings(Group):
     alert_email_from: str = at(
         "alerts.email_from", "", "Sender address of these emails; empty: firmq at this machine's host name."
     )
-    smtp_url: SmtpUrl = at(
+    smtp_url: Annotated[str, valid(_mail_server)] = at(
         "alerts.smtp_url",
         "",
         "Mail server for alerts: smtp://user:secret@host:587 (STARTTLS where the server offers it, always with a "
         "password) or smtps://host:465.",
     )
-    alert_quiet_hours: QuietTime = at(
+    alert_quiet_hours: Annotated[str, valid(QuietHours.read)] = at(
         "alerts.quiet_hours",
         "",
         "Part of each day in which only alerts of the level danger are sent, such as 22:00-07:00 Europe/Berlin; "

@@ -15,8 +15,8 @@ from datetime import timedelta
 from firmq.shared.conditions.conditions import Alert, alerts
 from firmq.shared.conditions.observation import Observation, Observer
 from firmq.shared.domain.clock import instant_us, to_us
-from firmq.shared.domain.quiet_hours import QuietHours
 from firmq.shared.failpoints import failpoint
+from firmq.shared.features.alerts.quiet_hours import QuietHours
 from firmq.shared.features.alerts.settings import AlertSettings
 from firmq.shared.features.alerts.standing import Outcome, judge
 from firmq.shared.features.alerts.store import AlertStore, LoggedAlert, Message

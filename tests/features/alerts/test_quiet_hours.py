@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from firmq.shared.domain.quiet_hours import QuietHours
+from firmq.shared.features.alerts.quiet_hours import QuietHours
 
 
 @pytest.mark.parametrize(
