@@ -22,13 +22,11 @@ from firmq.shared.domain.task import TaskDetail, TaskState, TaskSummary
 from firmq.shared.errors import TaskNotFound
 from firmq.shared.stores.audit import AuditEntry, AuditFilter
 from firmq.shared.stores.batches import Batch, BatchItem
-from firmq.shared.stores.breakdown import Breakdown
 from firmq.shared.stores.dependencies import Relations, Relative, read_relations
 from firmq.shared.stores.failure_groups import FailureGroup
 from firmq.shared.stores.limits import LimitState
 from firmq.shared.stores.locks import LockInfo
 from firmq.shared.stores.schedules import Run, SchedulePage, StoredSchedule
-from firmq.shared.stores.selection import Source
 from firmq.shared.stores.task_types import TaskType
 from firmq.shared.stores.tasks import Filter, Page, Reading, Unread
 from firmq.shared.stores.workers import WorkerInfo
@@ -107,14 +105,6 @@ class Queries:
             alone = Relative(id=summary.id, type=summary.type, state=summary.state)
             return Relations(relatives={summary.id: alone}, dependences=(), cut=False)
         return self.cache.get(("relations", summary.id), lambda: read_relations(self.stores.redis, summary.id))
-
-    def breakdown(self, source: Source, named: str | None, most: int | None = None) -> Breakdown:
-        """Returns how many tasks have which content, of about `most` tasks. Raises BatchNotFound and TooManyAtOnce."""
-
-        def read() -> Breakdown:
-            return self.stores.breakdowns.read(source, named, most)
-
-        return self.cache.get(("breakdown", source, named, most), read, size=lambda found: found.size)
 
     @_cached
     def type_counts(self, types: Sequence[str]) -> dict[str, int]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
-from firmq.shared.stores.breakdown import Breakdowns
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.failure_groups import FailureGroups
 from firmq.shared.stores.idempotency import Idempotency
@@ -39,7 +38,6 @@ class Stores:
     redis: Redis
     audit: Audit
     batches: Batches
-    breakdowns: Breakdowns
     dead_letters: DeadLetters
     failure_groups: FailureGroups
     limits: Limits
@@ -70,7 +68,6 @@ def open_stores(settings: Settings, redis: Redis, tracing: Tracing) -> Stores:
         redis=redis,
         audit=Audit(redis),
         batches=batches,
-        breakdowns=Breakdowns(tasks, batches),
         dead_letters=dead_letters,
         failure_groups=FailureGroups(scripts),
         limits=Limits(scripts),

@@ -27,7 +27,6 @@ from firmq.gateway.readiness import Readiness
 from firmq.gateway.routes.audit import AuditRoutes
 from firmq.gateway.routes.batch_progress import BatchRoutes
 from firmq.gateway.routes.batches import BatchSubmission
-from firmq.gateway.routes.breakdown import BreakdownRoutes
 from firmq.gateway.routes.dead_letters import DeadLetterRoutes
 from firmq.gateway.routes.documentation import Documentation
 from firmq.gateway.routes.events import EventRoutes, Poller
@@ -53,7 +52,6 @@ from firmq.shared.redis.scripts import Scripts
 from firmq.shared.stores.api_keys import Keyring
 from firmq.shared.stores.audit import Audit
 from firmq.shared.stores.batches import Batches
-from firmq.shared.stores.breakdown import Breakdowns
 from firmq.shared.stores.dead_letters import DeadLetters
 from firmq.shared.stores.idempotency import Idempotency
 from firmq.shared.stores.limits import Limits as TaskLimits
@@ -219,7 +217,6 @@ def _routes_of_tasks(
     yield BatchRoutes(batches)
     yield services.events
     yield DeadLetterRoutes(services.dead_letters)
-    yield BreakdownRoutes(Breakdowns(records, batches))
 
 
 def _routes_of_system(

@@ -18,6 +18,7 @@ from typing import Any
 
 FEATURES: tuple[str, ...] = (
     "dev",
+    "search",
     "bulk",
     "outbox",
     "history",

@@ -5,7 +5,6 @@ There is one module per resource. Import the package and write `schemas.NAME` to
 
 # ruff: noqa: F403  # every name of the files below is one of the package
 from firmq.gateway.schemas.batches import *
-from firmq.gateway.schemas.breakdown import *
 from firmq.gateway.schemas.filters import *
 from firmq.gateway.schemas.problems import *
 from firmq.gateway.schemas.system import *

@@ -175,21 +175,21 @@ def test_a_personal_key_sees_no_field_that_the_dashboard_hides(make_gateway: Mak
         assert answer.status_code == 200, answer.text
         return str(answer.text)
 
-    for path in (f"/tasks/{task}", f"/tasks/{task}/result", "/schedules", "/schedules/tick", "/breakdown?type=process"):
+    for path in (f"/tasks/{task}", f"/tasks/{task}/result", "/schedules", "/schedules/tick", *rows("VISIBLE")):
         assert "Bonn" in (seen := said(path, ann)), path
         assert "hunter2" not in seen, path
         assert "DE02" not in seen, path
         assert "hunter2" in said(path, shop), "other keys see everything"
     assert HIDDEN in said(f"/tasks/{task}", ann)
     for hidden in ({"data": "customer.iban:DE02"}, {"search": "data.password:hunter2"}):
-        for path in ("/tasks", "/breakdown"):
+        for path in ("/tasks", *rows("FILTERED")):
             asked = gateway.http.get(path, query_string={"type": "process", **hidden}, headers=ann)
             problem(asked, 403, "scope-missing")
             assert gateway.http.get(path, query_string={"type": "process", **hidden}, headers=shop).status_code == 200
         for preview in rows("PREVIEWS"):
             problem(preview(gateway.http, {"type": "process", **hidden}, headers=ann), 403, "scope-missing")
     assert gateway.http.get("/tasks", query_string={"data": "city:Bonn"}, headers=ann).status_code == 200
-    for path in ("/breakdown", "/breakdown.csv"):
+    for path in rows("BY_FIELD"):
         asked = gateway.http.get(path, query_string={"type": "process", "field": "customer.iban"}, headers=ann)
         problem(asked, 403, "scope-missing")
 

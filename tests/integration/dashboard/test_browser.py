@@ -492,11 +492,11 @@ def test_every_page_is_accessible_and_fits(site: Site) -> None:
     site.system.start_worker(WORKER_EXECUTORS="2")
     group = site.open("/dead-letters").locator("a.count").first.get_attribute("href")
     plain = (
-        "/ /tasks /dead-letters /types /types/noop /analytics /breakdown?status=failed /queues /limits "
+        "/ /tasks /dead-letters /types /types/noop /analytics /queues /limits "
         "/workers /schedules /locks /audit /audit?who=somebody /tasks?status=pending "
         "/tasks?deleted=yes /tasks/new /tasks/new?type=firmq.http /schedules/+new?type=process"
     )
-    paths = [*plain.split(), *rows("PAGES"), f"/tasks/new?from={dead}"]
+    paths = [*plain.split(), *rows("PAGES"), *rows("SHOWN"), f"/tasks/new?from={dead}"]
     paths += [*_one_of_each(site), f"/tasks/{dead}", str(group), "/nowhere", "/sign-in"]
     for scheme, width in LOOKS:
         context: BrowserContext = site.chromium.new_context(

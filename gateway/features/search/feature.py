@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from firmq.gateway import schemas
 from firmq.gateway.auth.visible import demand_visible, is_visible
+from firmq.gateway.feature import Feature, Services
+from firmq.gateway.features.search.schemas import TOP, BreakdownQuery, BreakdownView, ValuesView, ValueView
 from firmq.gateway.http import errors
 from firmq.gateway.http.across import Across
 from firmq.gateway.http.endpoints import Answer, Reply, endpoint
 from firmq.shared.domain.csv_lines import MEDIA_TYPE
-from firmq.shared.stores.breakdown import Breakdown, Breakdowns, Values, as_csv
+from firmq.shared.features.search.breakdown import Breakdown, Breakdowns, Values, as_csv
+from firmq.shared.stores.batches import Batches
 from firmq.shared.submission import refusals
 
 
@@ -23,14 +25,14 @@ class BreakdownRoutes:
         "/breakdown",
         Across.BREAKDOWN,
         tag="tasks",
-        query=schemas.BreakdownQuery,
-        answers={200: Answer(description="The counts.", model=schemas.BreakdownView)},
+        query=BreakdownQuery,
+        answers={200: Answer(description="The counts.", model=BreakdownView)},
         problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
     )
-    def show(self, query: schemas.BreakdownQuery) -> Reply:
+    def show(self, query: BreakdownQuery) -> Reply:
         """Counts tasks by the fields of their data and by tag: which customers a failure hits, for example."""
         found = self._read(query)
-        content = schemas.BreakdownView(
+        content = BreakdownView(
             tasks=found.tasks,
             complete=found.complete,
             large=found.large,
@@ -44,27 +46,34 @@ class BreakdownRoutes:
         "/breakdown.csv",
         Across.TEXTS,
         tag="tasks",
-        query=schemas.BreakdownQuery,
+        query=BreakdownQuery,
         answers={200: Answer(description="All values, the most frequent first.", media_type=MEDIA_TYPE)},
         problems=(refusals.NOT_FOUND, errors.ASKED_TOO_OFTEN),
     )
-    def csv(self, query: schemas.BreakdownQuery) -> Reply:
+    def csv(self, query: BreakdownQuery) -> Reply:
         """Exports the counts of `field`, or of the tags, as CSV."""
         content = as_csv(self._read(query), query.field)
         return Reply(content=content, media_type=MEDIA_TYPE)
 
-    def _read(self, query: schemas.BreakdownQuery) -> Breakdown:
+    def _read(self, query: BreakdownQuery) -> Breakdown:
         """Raises Refusal (403) for a field that the caller may not see."""
         if query.field:
             demand_visible(query.field)
         return self.breakdowns.read(query.source, query.field)
 
 
-def _view(field: str | None, values: Values) -> schemas.ValuesView:
-    return schemas.ValuesView(
+def _view(field: str | None, values: Values) -> ValuesView:
+    return ValuesView(
         field=field,
         distinct=len(values.counts),
         often=values.often,
         missing=values.missing,
-        values=[schemas.ValueView(value=value, tasks=count) for value, count in values.top(schemas.TOP)],
+        values=[ValueView(value=value, tasks=count) for value, count in values.top(TOP)],
     )
+
+
+def _routes(services: Services) -> list[object]:
+    return [BreakdownRoutes(Breakdowns(services.records, Batches(services.scripts)))]
+
+
+FEATURE = Feature(routes=_routes)

@@ -14,10 +14,11 @@ from firmq.gateway.app import create_app
 from firmq.shared.config.settings import Settings
 from firmq.shared.domain.task import TaskState
 from firmq.shared.errors import TooManyAtOnce
+from firmq.shared.features.search import breakdown
+from firmq.shared.features.search.breakdown import Breakdowns, Values, values_at
 from firmq.shared.redis.client import text
-from firmq.shared.stores import breakdown, selection
+from firmq.shared.stores import selection
 from firmq.shared.stores.batches import Batches
-from firmq.shared.stores.breakdown import Breakdowns, Values, values_at
 from firmq.shared.stores.selection import Source
 from firmq.shared.stores.tasks import Filter
 from tests.integration.dashboard.conftest import Browser, bury

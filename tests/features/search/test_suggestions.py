@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firmq.dashboard.suggestions import MOST, all_pages
+from firmq.dashboard.features.search.suggestions import MOST, all_pages
 from firmq.shared.stores.task_types import TaskType, TaskTypes
 from tests.integration.dashboard.conftest import Browser, bury
 from tests.support.harness import System
@@ -31,7 +31,9 @@ def _labels(browser: Browser, search: str) -> list[tuple[str, int | None]]:
 def test_pages_are_suggested_and_exist(browser: Browser) -> None:
     assert ("Go to Dead letters", None) in _labels(browser, "dead")
     assert "/dead-letters" in [each["path"] for each in _items(browser, "DEAD")]
-    for path in all_pages():
+    with browser.app.app_context():
+        pages = all_pages()
+    for path in pages:
         assert browser.get(path).status_code in (200, 503)
 
 

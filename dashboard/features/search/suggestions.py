@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from firmq.dashboard.context import context
+from firmq.dashboard.context import context, opened
 from firmq.dashboard.feature import features
 from firmq.dashboard.present import clip
 from firmq.shared.domain.search import NAMES, SearchError
@@ -48,7 +48,8 @@ PAGES: dict[str, str] = {
 
 def all_pages() -> Mapping[str, str]:
     """Returns the pages that suggestions lead to, by their paths."""
-    return PAGES | {path: name for feature in features() for _, path, name in feature.navigation}
+    shown = (feature.navigation for feature in features() if feature.in_menu(context.settings))
+    return PAGES | {path: name for entries in shown for _, path, name in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _read(queries: Queries, before: str, name: str) -> Values:
     if name.startswith("data."):
         return _of_data(queries, before, name.removeprefix("data."))
     if name == "tag":
-        return _plain(queries.breakdown(Source(_filter(before)), None, SAMPLE).tags.counts)
+        return _plain(opened("search")(Source(_filter(before)), None, SAMPLE).tags.counts)
     return _READERS[name](queries) if name in _READERS else []
 
 
@@ -138,14 +139,14 @@ def _filter(before: str) -> Filter:
 def _of_data(queries: Queries, before: str, path: str) -> Values:
     if not path or context.redaction.hides_path(path):
         return []
-    values = queries.breakdown(Source(_filter(before)), path, SAMPLE).fields[path]
+    values = opened("search")(Source(_filter(before)), path, SAMPLE).fields[path]
     return _plain(values.counts)
 
 
 def fields_of(queries: Queries, typed: str) -> list[Suggestion]:
     """Returns the fields of the data of the tasks that match the words before, for a word such as `data.cu`."""
     before, word = _split(typed)
-    found = queries.breakdown(Source(_filter(before)), None, SAMPLE)
+    found = opened("search")(Source(_filter(before)), None, SAMPLE)
     shown = [
         (name, found.tasks - each.missing)
         for name, each in found.fields.items()

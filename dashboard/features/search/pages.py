@@ -1,4 +1,4 @@
-"""Who is hit: the tasks of a cause, a batch or a filter by the fields of their data and by tag."""
+"""Who is hit: the tasks of a cause, a batch or a filter by the fields of their data and by tag; suggestions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from flask import Blueprint, Response, abort, request
+from flask import Blueprint, Response, abort, jsonify, request
 
-from firmq.dashboard.context import context, show
+from firmq.dashboard.context import context, opened, show
+from firmq.dashboard.features.search.suggestions import as_documents, fields_of, suggest
 from firmq.dashboard.filters import demand_visible, given, read_filter
 from firmq.shared.domain.csv_lines import MEDIA_TYPE
+from firmq.shared.domain.search import LONGEST
 from firmq.shared.domain.task import TaskState
-from firmq.shared.stores.breakdown import Breakdown, Values, as_csv
+from firmq.shared.features.search.breakdown import Breakdown, Values, as_csv
 from firmq.shared.stores.selection import Source
 from firmq.shared.stores.tasks import Filter
 
-blueprint = Blueprint("breakdown", __name__)
+blueprint = Blueprint("search", __name__, template_folder="templates")
 
 FEW, MANY = 5, 200
 """Numbers of values that a field shows among other fields, and by itself."""
@@ -42,7 +44,7 @@ def breakdown() -> str:
     cards = tags if by_tag else fields if named else [each for each in fields + tags if each.values.counts]
     cause = asked.get("cause")
     return show(
-        "breakdown.html",
+        "search/breakdown.html",
         found=found,
         asked=asked,
         alone=bool(named or by_tag),
@@ -80,7 +82,16 @@ def _read(named: str | None) -> Breakdown:
     asked, wanted = _asked(), read_filter(request.args)
     if "cause" in asked:
         wanted = Filter(state=TaskState.FAILED, cause=asked["cause"])
-    found = context.queries.breakdown(Source(wanted, asked.get("batch_id")), named)
+    found: Breakdown = opened("search")(Source(wanted, asked.get("batch_id")), named)
     return replace(
         found, fields={name: each for name, each in found.fields.items() if not context.redaction.hides_path(name)}
     )
+
+
+@blueprint.get("/suggestions")
+def suggestions() -> Response:
+    typed = request.args.get("search", "")[:LONGEST]
+    last = typed.rpartition(" ")[2]
+    is_field = last.startswith("data.") and ":" not in last
+    found = fields_of(context.queries, typed) if is_field else suggest(context.queries, typed)
+    return jsonify({"items": as_documents(found)})

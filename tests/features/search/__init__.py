@@ -1,0 +1,1 @@
+"""What search adds to lists of tasks: breakdowns by content, and suggestions."""
