@@ -481,8 +481,8 @@ def _one_of_each(site: Site) -> list[str]:
     return ["/batches", "/schedules/nightly", "/schedules/nightly/edit", *more, *pages]
 
 
-LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))
-"""Schemes and widths."""
+LOOKS: Any = (("light", 1280), ("dark", 360), ("light", 360), ("dark", 1280))[: 4 if os.environ.get("TEST_LONG") else 2]
+"""Schemes and widths: each of them, and with TEST_LONG=1 each pair."""
 
 
 @pytest.mark.timeout(900)

@@ -35,7 +35,7 @@ from tests.support.harness import System, free_port, running_system, wait_until
 from tests.support.least_privilege import url_of_user
 from tests.support.receiver import SECRET
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "10"))
 EXCLUDED: list[CheckFunction] = [positive_data_acceptance]
 """What fits the schema may still be refused: a cursor that no page gave out, a type that nobody runs, two fields that
 exclude each other. Each such answer is a documented 422 all the same."""
