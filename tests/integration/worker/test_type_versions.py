@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Any
 
 import pytest
@@ -55,15 +56,16 @@ def test_each_task_runs_on_a_worker_that_has_its_type(system: System) -> None:
 def test_an_idle_worker_that_has_the_type_is_woken(system: System) -> None:
     for module in (BEFORE, BEFORE, AFTER):
         system.start_worker(TASK_MODULES=module, WORKER_EXECUTORS="1")
-    waited = []
-    for _ in range(20):
+    waited: dict[int, list[float]] = {1: [], 2: []}
+    for number in range(1, 41):
+        # One goes straight to an idle worker; of two at once the second goes through the queue.
+        many = 1 + number % 2
         wait_until(lambda: system.redis.zcard(keys.PARKED_CLAIMS) == 6, "both lanes of all are idle")
         began = time.monotonic()
-        # Two at once: the first goes straight to an idle worker, the second through the queue.
-        details(system, system.submit_many([("coming", OLD), ("coming", OLD)]))
-        waited.append(time.monotonic() - began)
-    assert sorted(waited)[10] < 2, "a worker that nobody wakes looks after four seconds"
-    judge("until an idle worker with the type has run two tasks", max(waited), 2)
+        details(system, system.submit_many([("coming", OLD)] * many))
+        waited[many].append(time.monotonic() - began)
+    assert median(waited[2]) < 2 + 3 * median(waited[1]), "a worker that nobody wakes looks after four seconds"
+    judge("until an idle worker with the type has run two tasks", max(waited[2]), 2)
 
 
 def test_a_type_without_a_live_worker_waits_and_blocks_no_others(system: System) -> None:
