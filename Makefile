@@ -37,15 +37,17 @@ setup: $(VENV)/.run ## create the environment for `make run` and the commands in
 run: $(VENV)/.run ## start everything on this machine; Ctrl-C stops it
 	@exec $(PY) -m firmq dev
 
-# What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs.
-LONG := tests/labs tests/deployment tests/monitoring tests/acceptance tests/integration/quarantine tests/integration/redis \
-  tests/integration/generated_clients tests/integration/gateway/test_fuzz.py tests/integration/dashboard/test_browser.py \
-  tests/integration/django/test_django_suite.py \
-  tests/integration/stores/test_command_bounds.py tests/integration/worker/test_faults.py \
-  tests/integration/housekeeping/test_chaos.py tests/integration/worker/test_random_dependencies.py \
-  tests/integration/worker/test_limits_under_load.py tests/integration/worker/test_two_versions.py \
-  tests/integration/worker/test_liveness.py \
-  $(foreach kind,browser failpoints quarantine,$(wildcard tests/features/*/test_$(kind).py))
+# What takes longest and seldom fails for a small change: `make test` leaves it to `make test-all`, which CI runs. Of
+# features it runs the tests of endpoints and pages.
+LONG := tests/labs tests/deployment tests/monitoring tests/acceptance \
+  $(addprefix tests/integration/,quarantine redis generated_clients django flask fastapi testing observability \
+    client/test_events.py gateway/test_fuzz.py stores/test_command_bounds.py) \
+  $(addprefix tests/integration/dashboard/test_,browser.py tabs.py lost_workers.py) \
+  $(addprefix tests/integration/housekeeping/test_,alerts.py chaos.py many_due.py) \
+  $(addprefix tests/integration/worker/test_,concurrent_executors.py endurance.py faults.py hooks.py leftovers.py \
+    limits_under_load.py liveness.py plain_program.py process_trees.py queue_executors.py queues_by_name.py \
+    random_dependencies.py rolling_restart.py rolling_update.py rq_tools.py scores.py start_hooks.py two_versions.py) \
+  $(filter-out %/test_endpoints.py %/test_pages.py,$(wildcard tests/features/*/test_*.py))
 
 # What depends most on the version of Python: `make test-all` runs it on the supported version farthest from that of .venv.
 ON_EACH_PYTHON := tests/unit tests/acceptance/test_package.py tests/integration/django
@@ -59,7 +61,7 @@ ON_OTHER_PYTHONS = PATH="$(subst $() ,,$(addsuffix :,$(PYENV)))$$PATH" $(PY) -m 
 
 # Tests start a thousand processes: without byte code on disk, each of them compiles the product anew.
 test test-all test-pythons: export PYTHONDONTWRITEBYTECODE :=
-test: $(VENV)/.dev ## run the tests, about five minutes; or some of all: make test ARGS="tests/unit -k lock"
+test: $(VENV)/.dev ## run the tests of the core, about five minutes; or some of all: make test ARGS="tests/unit -k lock"
 	$(PYTEST) $(if $(findstring tests/,$(ARGS)),,$(addprefix --ignore=,$(LONG))) $(ARGS)
 
 test-all: $(VENV)/.dev ## run all tests, also those that take long or need the machine to themselves
