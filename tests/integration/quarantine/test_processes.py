@@ -137,7 +137,7 @@ def test_corruption_of_every_kind_stops_no_process(system: System) -> None:
     replaced: dict[str, str] = {}
     for number, kind in enumerate(KINDS.values()):
         tasks.append(honest(system, len(tasks)))
-        if kind.name in {*NOT_OURS_TO_MEND, "rq_job"}:
+        if kind.name in {*NOT_OURS_TO_MEND, "rq_job", "DRAINING"}:  # where that key exists, nothing new is taken
             continue
         for key in places(system, kind):
             if spoil_or_replace(system, number, kind, key):
