@@ -158,13 +158,7 @@ def test_a_program_of_the_quickstart_prints_what_is_shown(running: Product, prog
     shown = re.findall(r"print\(.*\)  # (.*)", code)
     environment = {**os.environ, "FIRMQ_URL": running.url, "PYTHONPATH": str(running.data.parent)}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=True
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(shown)

@@ -35,9 +35,7 @@ def test_of_a_thousand_real_tasks_950_complete_and_50_wait_among_the_dead_letter
     texts = sorted(path for path in ROOT.glob("*/*.py") if path.stat().st_size)
     missing = tmp_path / "not-there-yet.txt"
     with product(
-        tmp_path,
-        INITIAL_RETRY_DELAY="0.1",
-        TASK_MODULES="firmq.worker.handlers.examples,tests.support.handlers",
+        tmp_path, INITIAL_RETRY_DELAY="0.1", TASK_MODULES="firmq.worker.handlers.examples,tests.support.handlers"
     ) as running:
         api = running.api
         good = [submit(api, "process", texts[n % len(texts)].read_text()) for n in range(950)]

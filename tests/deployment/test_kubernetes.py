@@ -124,11 +124,7 @@ def test_every_pod_is_restricted(workload: Workload) -> None:
     assert pod["runAsNonRoot"] is True
     assert pod["runAsUser"] > 10000
     assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert own == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert own == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert not workload.pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers", "ephemeralContainers"}
     assert not any("hostPath" in volume for volume in workload.pod["volumes"])
 

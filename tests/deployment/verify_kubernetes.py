@@ -25,15 +25,7 @@ from firmq import Client
 from firmq.dashboard.auth.users import Users
 from firmq.shared.submission.options import new_task
 from tests.deployment.claims import claim
-from tests.deployment.cluster import (
-    APPLY,
-    CLIENTS,
-    NAMESPACE,
-    Cluster,
-    Load,
-    documented,
-    is_ready,
-)
+from tests.deployment.cluster import APPLY, CLIENTS, NAMESPACE, Cluster, Load, documented, is_ready
 from tests.deployment.engine import CommandFailed
 from tests.deployment.manifests import OURS, workloads
 from tests.support.harness import ROOT, wait_until

@@ -29,18 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "worker": ["firmq.worker.main"],
     "housekeeper": ["firmq.worker.housekeeping.main"],
-    "gateway": [
-        "firmq.gateway.serve",
-        "firmq.gateway.app",
-        "firmq.gateway.http.server",
-        "gunicorn.arbiter",
-    ],
-    "dashboard": [
-        "firmq.dashboard.serve",
-        "firmq.dashboard.app",
-        "firmq.dashboard.server",
-        "gunicorn.arbiter",
-    ],
+    "gateway": ["firmq.gateway.serve", "firmq.gateway.app", "firmq.gateway.http.server", "gunicorn.arbiter"],
+    "dashboard": ["firmq.dashboard.serve", "firmq.dashboard.app", "firmq.dashboard.server", "gunicorn.arbiter"],
 }
 """The parts, and what each of them has imported once it serves."""
 _READ_WHILE_LOADING = (

@@ -34,16 +34,7 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from firmq import (
-    GiveUp,
-    RetryLater,
-    TaskCancelled,
-    current_task,
-    execute_with_lock,
-    lock,
-    report_progress,
-    task,
-)
+from firmq import GiveUp, RetryLater, TaskCancelled, current_task, execute_with_lock, lock, report_progress, task
 from firmq.worker.executors.ipc import CANCEL_SIGNAL, TIME_LIMIT_SIGNAL
 from firmq.worker.executors.process_tree import MARK
 

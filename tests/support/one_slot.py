@@ -24,11 +24,7 @@ NODE_PREFIX = "{fq0}"
 PREFIX = NODE_PREFIX if os.environ.get("TEST_ONE_SLOT") == "1" else ""
 if PREFIX:
     os.environ["RQ_KEY_PREFIX"] = f"{PREFIX}:rq"  # of this process and of those it starts
-_OPTIONS = {
-    "cluster-enabled": "yes",
-    "cluster-config-file": "nodes.conf",
-    "cluster-require-full-coverage": "no",
-}
+_OPTIONS = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-require-full-coverage": "no"}
 
 NOT_APPLYING = {
     "rq/test_programs": "it starts plain servers, for programs with RQ 2.12 whose keys have no prefix",

@@ -260,9 +260,7 @@ def _until(condition: object) -> None:
 # --- whose request it is ---
 
 
-def test_idempotency_keys_of_clients_are_separate(
-    make_gateway: MakeGateway,
-) -> None:
+def test_idempotency_keys_of_clients_are_separate(make_gateway: MakeGateway) -> None:
     (shop, first), (again, second), (other, third) = (
         new_key(name, [Scope.SUBMIT]) for name in ("shop", "shop", "other")
     )

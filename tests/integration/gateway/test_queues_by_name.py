@@ -135,13 +135,7 @@ def test_a_schedule_names_a_queue_or_takes_that_of_its_type(make_gateway: MakeGa
 
 def test_health_names_a_queue_with_tasks_that_no_worker_takes(gateway: Gateway) -> None:
     worker = WorkerInfo(
-        name="w",
-        host="h",
-        pid=1,
-        version="1",
-        queues=("normal", "gpu-*"),
-        executors=1,
-        started_at=datetime.now(UTC),
+        name="w", host="h", pid=1, version="1", queues=("normal", "gpu-*"), executors=1, started_at=datetime.now(UTC)
     )
     Workers(gateway.redis).announce(worker)
     gateway.submit(queue="gpu-1")

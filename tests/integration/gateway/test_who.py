@@ -50,8 +50,7 @@ def test_tasks_are_found_by_the_client_that_submitted_them(system: System) -> No
 
 
 @pytest.mark.parametrize(
-    ("url", "user"),
-    [("redis://reports@h:1/0", "reports"), ("redis://h:1/0", ""), ("redis://default:x@h:1/0", "")],
+    ("url", "user"), [("redis://reports@h:1/0", "reports"), ("redis://h:1/0", ""), ("redis://default:x@h:1/0", "")]
 )
 def test_a_program_that_submits_directly_is_named_by_its_redis_user(url: str, user: str) -> None:
     assert _user_of(Settings(redis_url=url)) == user

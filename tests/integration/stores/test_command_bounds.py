@@ -28,7 +28,7 @@ from firmq.shared.domain.task import (
     new_task_id,
 )
 from firmq.shared.features.history.unarchived import EndedTask, Unarchived
-from firmq.shared.redis.linker import scripts, with_quarantine
+from firmq.shared.redis.linker import scripts
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.batches import Batches, BatchTerms
 from firmq.shared.stores.limits import Limits
@@ -826,12 +826,6 @@ def a_job_of_rq_with_many_executions(store: Store) -> tuple[Any, ...]:
 
 for _name, _most, _prepare in rows("WORST"):
     worst(_name, _most)(_prepare)
-
-
-def test_every_script_compiles_with_care_too(store: Store) -> None:
-    """Lua has room for 200 local names in a script, and `_quarantine.lua` brings some more."""
-    for name in scripts():
-        store.redis.script_load(with_quarantine(name, keys))
 
 
 @pytest.mark.registration

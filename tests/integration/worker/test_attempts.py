@@ -89,11 +89,7 @@ def test_a_flaky_task_completes_and_keeps_its_failed_attempts(system: System, tm
 
 
 @pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        ('"key"', "KeyError", "no such thing"),
-        ('"give up"', "GiveUp", "it can never work"),
-    ],
+    ("data", "error", "message"), [('"key"', "KeyError", "no such thing"), ('"give up"', "GiveUp", "it can never work")]
 )
 def test_what_is_not_worth_retrying_is_dead_lettered_at_once(
     system: System, data: str, error: str, message: str
@@ -171,12 +167,7 @@ def test_a_handler_past_its_time_limit_is_stopped_and_the_reason_said(system: Sy
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [
-        ("exit", "ended with status 3"),
-        ("exit0", "ended with status 0"),
-        ("segfault", "SIGSEGV"),
-        ("kill", "SIGKILL"),
-    ],
+    [("exit", "ended with status 3"), ("exit0", "ended with status 0"), ("segfault", "SIGSEGV"), ("kill", "SIGKILL")],
 )
 def test_a_handler_that_kills_its_process_is_quarantined_and_its_neighbours_complete(
     system: System, how: str, reason: str

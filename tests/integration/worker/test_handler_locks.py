@@ -93,8 +93,7 @@ def test_outside_of_a_worker_every_lock_is_free() -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    [lambda: lock("a b"), lambda: lock(""), lambda: lock("x" * 91), lambda: lock("x", at_most=0.5)],
+    "call", [lambda: lock("a b"), lambda: lock(""), lambda: lock("x" * 91), lambda: lock("x", at_most=0.5)]
 )
 def test_what_is_no_lock_is_refused(call: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|is 1 to 90 characters"), call():

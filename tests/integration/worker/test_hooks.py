@@ -94,11 +94,7 @@ def test_failed_attempts_are_reported_with_what_follows(common: System, kind: st
         ("after", "raise", "after_task hook tests.support.hooks.last_but_one failed: ValueError: no connection"),
         ("after", "exit", "after_task hook tests.support.hooks.last_but_one failed: SystemExit: 3"),
         ("after", "cancel", "after_task hook tests.support.hooks.last failed: CancelledError"),
-        (
-            "after",
-            "give-up",
-            "after_task hook tests.support.hooks.last_but_one failed: GiveUp: not today",
-        ),
+        ("after", "give-up", "after_task hook tests.support.hooks.last_but_one failed: GiveUp: not today"),
     ],
 )
 def test_a_hook_that_raises_is_logged_and_changes_nothing(

@@ -70,9 +70,7 @@ def test_four_workers_never_run_more_than_the_limit(four: System) -> None:
     assert len(starts(four)) == 250
 
 
-def test_a_declared_limit_holds_once_its_worker_runs(
-    system: System,
-) -> None:
+def test_a_declared_limit_holds_once_its_worker_runs(system: System) -> None:
     system.start("worker", TASK_MODULES="tests.support.limited_handlers", WORKER_EXECUTORS="2")
     limits = Limits(system.scripts)
     wait_until(lambda: limits.get("type:two-at-once") is not None, f"its limit holds\n{system.logs()}", 30)

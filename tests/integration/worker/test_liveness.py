@@ -51,8 +51,7 @@ def watched(port: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("part", "words"),
-    [("loop", "loop"), ("claiming", "claimed"), ("heartbeat", "sent no heartbeat")],
+    ("part", "words"), [("loop", "loop"), ("claiming", "claimed"), ("heartbeat", "sent no heartbeat")]
 )
 def test_a_worker_of_which_a_part_is_stuck_is_dead_although_its_process_lives(
     system: System, part: str, words: str

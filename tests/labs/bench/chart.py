@@ -48,10 +48,7 @@ class Panel:
 
 
 def both(metric: str) -> tuple[Series, ...]:
-    return (
-        Series("results kept", "drain", metric, "first"),
-        Series("not kept", "drain-discarded", metric, "second"),
-    )
+    return (Series("results kept", "drain", metric, "first"), Series("not kept", "drain-discarded", metric, "second"))
 
 
 def one(metric: str) -> tuple[Series, ...]:

@@ -130,10 +130,7 @@ def batches(folder: Path, address: str, redis: Redis, options: argparse.Namespac
             begun, spent = time.perf_counter(), time.process_time()
             accepted = client.batch(tasks).drain().accepted
             seconds, spent = time.perf_counter() - begun, time.process_time() - spent
-        print(
-            f"\n{accepted:,} tasks from {name} in one batch: {seconds:.1f} s (client: {spent:.1f} s)",
-            flush=True,
-        )
+        print(f"\n{accepted:,} tasks from {name} in one batch: {seconds:.1f} s (client: {spent:.1f} s)", flush=True)
 
 
 def reads(folder: Path, address: str, redis: Redis, options: argparse.Namespace) -> None:

@@ -151,14 +151,7 @@ def staged(setup: Setup, system: str, *, tasks: int, kept: bool = True, slots: i
             env = environment(setup, redis.url, path, kept=kept, slots=slots)
             sheet = Sheet.create(path, tasks)
             stage = Stage(
-                setup=setup,
-                system=system,
-                python=python,
-                folder=folder,
-                redis=redis,
-                sheet=sheet,
-                env=env,
-                slots=slots,
+                setup=setup, system=system, python=python, folder=folder, redis=redis, sheet=sheet, env=env, slots=slots
             )
             try:
                 yield stage

@@ -244,11 +244,7 @@ def play(stage: Stage, agent: Agent, plan: list[list[Any]]) -> float:
 
 def waits(seconds: list[float]) -> Metrics:
     ordered = sorted(seconds)
-    return {
-        "p50": percentile(ordered, 50),
-        "p99": percentile(ordered, 99),
-        "max": ordered[-1],
-    }
+    return {"p50": percentile(ordered, 50), "p99": percentile(ordered, 99), "max": ordered[-1]}
 
 
 def percentile(ordered: list[float], percent: float) -> float:

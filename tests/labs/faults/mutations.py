@@ -441,10 +441,7 @@ MUTATIONS: Sequence[Mutation] = (
         "worker/engine/lane.py",
         "            if not self.slots.may_start(claimed, share):\n",
         "            if False:\n",
-        _tests(
-            "unit/worker/engine/test_lane",
-            "test_a_task_from_the_other_lane_waits_for_the_executors_of_its_queue",
-        ),
+        _tests("unit/worker/engine/test_lane", "test_a_task_from_the_other_lane_waits_for_the_executors_of_its_queue"),
     ),
     Mutation(
         "a parked claim for a queue whose executors are all in use",
@@ -660,10 +657,7 @@ MUTATIONS: Sequence[Mutation] = (
         "gateway/routes/batches.py",
         " if _refusals(answer) & _SOON else {}",
         " if False else {}",
-        _tests(
-            "labs/load/test_flood",
-            "test_a_flood_is_refused_beyond_the_limit_of_its_queue_only",
-        ),
+        _tests("labs/load/test_flood", "test_a_flood_is_refused_beyond_the_limit_of_its_queue_only"),
     ),
     Mutation(
         "damage that is not told from a refusal",
@@ -679,10 +673,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/connections.py",
         ', "TRYAGAIN", "BUSY")\n',
         ', "TRYAGAIN")\n',
-        _tests(
-            "integration/redis/test_troubles",
-            "test_a_busy_redis_loses_no_outcome",
-        ),
+        _tests("integration/redis/test_troubles", "test_a_busy_redis_loses_no_outcome"),
     ),
     Mutation(
         "an answer while Redis holds back its write",
@@ -708,10 +699,7 @@ MUTATIONS: Sequence[Mutation] = (
         "shared/redis/lua/work/_claim_startable.lua",
         "  if not lacks(t[TYPE], t[REFUSED], t[PINNED]) then return false end\n",
         "  if true then return false end\n",
-        _tests(
-            "integration/worker/test_type_versions",
-            "test_a_thousand_unserved_groups_hide_no_served_one",
-        ),
+        _tests("integration/worker/test_type_versions", "test_a_thousand_unserved_groups_hide_no_served_one"),
     ),
     Mutation(
         "a foreign job that is dropped",

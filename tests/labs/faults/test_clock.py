@@ -23,9 +23,7 @@ for _ in sys.stdin:
 """
 
 
-def test_a_set_clock_leaves_the_monotonic_clock_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_set_clock_leaves_the_monotonic_clock_alone(tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     set_clock(clock, 600)
     process = subprocess.Popen(

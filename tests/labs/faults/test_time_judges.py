@@ -21,8 +21,7 @@ def complaints(outcomes: list[tuple[str, float | None]], *executions: Execution)
         for number, (outcome, delay) in enumerate(outcomes, 1)
     ]
     case = SimpleNamespace(
-        tasks={"t": {"attempts": attempts}},
-        executions={"t": sorted(executions, key=lambda each: each.start_ns)},
+        tasks={"t": {"attempts": attempts}}, executions={"t": sorted(executions, key=lambda each: each.start_ns)}
     )
     return list(nothing_is_retried_early(cast("Case", case)))
 

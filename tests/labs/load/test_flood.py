@@ -21,9 +21,7 @@ def _spread(times: list[float]) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_a_flood_is_refused_beyond_the_limit_of_its_queue_only(
-    tmp_path: Path,
-) -> None:
+def test_a_flood_is_refused_beyond_the_limit_of_its_queue_only(tmp_path: Path) -> None:
     seen = flood(tmp_path, TASKS, LIMIT)
     answers = [time for each in seen.told for time in each.times]
     shown = (

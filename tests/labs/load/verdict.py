@@ -118,9 +118,7 @@ def _latency(what: str, outcome: Outcome, rows: list[tuple[float, float]]) -> La
     measured = [(at, seconds * 1000) for at, seconds in rows if at >= outcome.measured_from]
     parts = thirds(*zip(*measured, strict=True))
     return Latency(
-        what,
-        [round(percentile(part, 0.5), 2) for part in parts],
-        [round(percentile(part, 0.99), 2) for part in parts],
+        what, [round(percentile(part, 0.5), 2) for part in parts], [round(percentile(part, 0.99), 2) for part in parts]
     )
 
 
