@@ -8,3 +8,4 @@ CHANGES = ("/tasks/x/redeliver",)
 OPERATE = {"POST /tasks/{task_id}/redeliver"}
 FEW = (("redeliver", ("id",)),)
 SETTINGS = (("webhook_secrets", (SECRET,)),)
+OPTIONS = (("webhook", {"url": "https://example.com/done", "events": ["completed"]}),)

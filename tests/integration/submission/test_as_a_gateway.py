@@ -28,7 +28,7 @@ STORED: tuple[Mapping[str, Any], ...] = (
     {"type": "process", "data": 1, "delay": timedelta(seconds=90), "expires_in": 3600},
     {"type": "process", "data": None, "run_at": LATER, "retry": {"pauses": [1, 2, 3]}},
     {"type": "process", "unique_key": "k", "unique_until": 30, "limit_key": "l", "fair_key": "tenant"},
-    {"type": "process", "webhook": {"url": "https://example.com/done", "events": ["completed"]}},
+    {"type": "process", **dict(rows("OPTIONS"))},
 )
 REFUSED: tuple[Mapping[str, Any], ...] = (
     {"type": "unheard", "data": 1},

@@ -13,6 +13,7 @@ from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis.client import connect
 from firmq.shared.redis.linker import source
 from tests.support import one_slot
+from tests.support.features import rows
 from tests.support.keys import keys
 from tests.support.least_privilege import SUBMITTER, rules
 
@@ -97,7 +98,7 @@ def test_every_key_and_command_of_its_scripts_is_on_the_list() -> None:
 
 def test_nothing_is_denied_that_a_queue_does(redis_client: Redis, queue: Any) -> None:
     redis_client.execute_command("ACL", "LOG", "RESET")
-    parent = queue.submit("process", 1, tags=["a"], unique_key="u", webhook={"url": "https://example.com/"})
+    parent = queue.submit("process", 1, tags=["a"], unique_key="u", **dict(rows("OPTIONS")))
     redis_client.hset(keys.LIMITS, "key:l", '{"concurrency": 1}')
     child = queue.submit("process", 2, depends_on=[parent.task_id], fair_key="f", limit_key="l", expires_in=60)
     queue.submit("process", 3, delay=60, idempotency_key="k")
