@@ -73,7 +73,7 @@ class Keys(KeySpace):
         Ours: state, attempt, failures, crashes, losses, suspicions, token, begun, due_at, expires_at, tags, retry,
         error, progress, time_limit, cancel, sent_back, bulk (the bulk action that cancelled it), submitted_by, unique,
         unique_until, unique_client, limit_key, fair_key, score, wait_queue (which holds it), refused (by which versions
-        of the type), refusal (why), pinned (the version of the type that its steps need), and one `attempt:N` per
+        of the type), refusal (why), pinned (the version of the type that it is for), and one `attempt:N` per
         attempt (JSON). For a task with links to others also relations (1), children (how many), one `child:N` for each
         of these, parents (JSON), on_parent_failure, open_parents (how many), spawned (1), batch, batch_index,
         after_batch; for one with a webhook also webhook (JSON), delivered_end (the end that was delivered) and

@@ -43,13 +43,13 @@ state status data origin description created_at enqueued_at started_at ended_at 
 worker_name attempt failures crashes losses suspicions token begun due_at expires_at tags retry error progress
 cancel unique unique_until unique_client attempt:1 relations children child:1 parents on_parent_failure
 open_parents spawned batch batch_index after_batch limit_key fair_key score wait_queue webhook delivered_end
-deliveries delivery_of receiver sent_back refused refusal submitted_by bulk
+deliveries delivery_of receiver sent_back refused refusal pinned submitted_by bulk
 """
 FIELDS = (*KNOWN.split(), "unknown field")
 """What `keys.rq_job` lists, and one that nobody knows."""
 PROSE = """
 a action after also and beside by cancelled delivered delivery each end ever every fields for hash holds host
-how is it its links many of on one others ours owner per permanent pinned record rely script task that the them
+how is it its links many of on one others ours owner per permanent record rely script task that the them
 these to type version versions was we which why with
 """
 """The other words of that docstring."""
