@@ -60,7 +60,7 @@ def _text(item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return _unknown(str(item["loc"][-1]), model if len(item["loc"]) == 1 else None)
     if kind == "value_error":
         return str(context["error"])
-    if kind == "enum":
+    if kind in ("enum", "literal_error"):
         return f"must be one of {context['expected'].replace(' or ', ', ')}"
     if kind in _TEXTS:
         return f"{_TEXTS[kind].format(**context)}, got {shown(item['input'])}"

@@ -19,11 +19,9 @@ from firmq.gateway.routes.health import RISKS
 from firmq.shared.conditions.findings import Finding, Level, judged, worst
 from firmq.shared.conditions.observation import Observation
 from firmq.shared.config.settings import Settings, load
-from firmq.shared.domain.task import new_task_id
 from firmq.shared.features.doctor.examination import examine
 from firmq.shared.features.doctor.main import as_json, as_text, main
 from firmq.shared.features.doctor.store import check_info
-from firmq.shared.features.outbox.receipts import Receipts
 from firmq.shared.local.embedded_redis import EmbeddedRedis
 from firmq.shared.redis import schema_version
 from firmq.shared.redis.client import connect
@@ -148,25 +146,6 @@ def test_housekeepers_without_locks_beside_others_are_counted(system: System) ->
     assert "2 without locks (hk-1, hk-3)" in found().seen
     system.redis.zadd(keys.PRESENCE, {"hk-1 without locks": system.scripts.now_us() - 31_000_000})
     assert found().level is Level.OK
-
-
-def test_a_relay_that_reports_no_more_is_missed_for_a_week(system: System) -> None:
-    def found() -> list[Finding]:
-        return [each for each in examine(load({"REDIS_URL": system.url}), system.redis) if each.check == "relay"]
-
-    assert found() == []
-    receipts = Receipts(system.scripts, timedelta(days=1))
-    receipts.submit([], [new_task_id()])
-    assert found() == [], "a program may send rows in another way"
-    receipts.submit([])
-    assert [each.level for each in found()] == [Level.OK]
-    system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 90_000_000})
-    [missed] = found()
-    assert (missed.level, missed.seen) == (Level.WARNING, "no relay has reported for 1 min 30 s")
-    assert "manage.py firmq_outbox" in missed.advice
-    system.redis.zadd(keys.PRESENCE, {"relay": system.scripts.now_us() - 8 * 86_400_000_000})
-    Presence(system.scripts).report("hk-1")
-    assert found() == []
 
 
 def test_who_holds_the_locks_is_said_by_name(system: System) -> None:

@@ -7,7 +7,6 @@ import pytest
 from firmq.shared.config.foreign_names import hints
 from firmq.shared.config.settings import Settings, load
 from firmq.shared.errors import SettingsError
-from firmq.worker.features.rq.feature import rq_key_prefix
 
 
 def addresses(settings: Settings) -> dict[int, str]:
@@ -50,22 +49,6 @@ def test_a_cluster_has_a_prefix_in_one_slot_for_each() -> None:
         number: f"rediss+cluster://u:p@a:1,b:2?key_prefix=%7Bfq{number}%7D&store={number}" for number in range(2)
     }
     assert all(own.has_one_address for own in settings.stores.values())
-
-
-@pytest.mark.parametrize(
-    ("environment", "prefix"),
-    [
-        ({}, ""),
-        ({"KEY_PREFIX": "shop"}, "shop"),
-        ({"REDIS_URL": "redis://a/0?key_prefix=shop"}, "shop"),
-        ({"REDIS_PARTITIONS": "redis://a?key_prefix=eu,redis://b", "KEY_PREFIX": "shop"}, "eu"),
-        ({"REDIS_PARTITIONS": ",redis://b", "KEY_PREFIX": "shop"}, "shop"),
-        ({"REDIS_URL": "redis+cluster://a,b?partitions=2"}, "{fq0}"),
-        ({"REDIS_URL": "redis+cluster://a,b?partitions=2", "KEY_PREFIX": "shop"}, "shop:{fq0}"),
-    ],
-)
-def test_the_keys_of_rq_have_the_prefix_of_the_first_partition(environment: dict[str, str], prefix: str) -> None:
-    assert rq_key_prefix(load(environment)) == prefix
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,15 @@ from redis import Redis
 from firmq.shared import failpoints
 from firmq.shared.domain.payload import PayloadReference
 from firmq.shared.domain.task import NewTask, TaskState
-from firmq.shared.features.history.database import Database
-from firmq.shared.features.history.feeding import Feeder
-from firmq.shared.features.history.reading import History
-from firmq.shared.features.history.records import AllRecords
-from firmq.shared.features.history.unarchived import Unarchived
 from firmq.shared.features.payloads.stores import open_payload_store
 from firmq.shared.stores import maintenance
 from firmq.shared.stores.dead_letters import purge
 from firmq.shared.stores.locks import FreeLock
 from firmq.shared.stores.payloads import Payloads, PayloadStore
+from firmq.shared.stores.tasks import Records
 from firmq.worker.features.payloads import job
 from tests.features.payloads.stores import payload_store_url
 from tests.support.harness import System, wait_until
-from tests.support.history import empty_history
 from tests.support.keys import keys
 from tests.support.store import Store, store_on
 
@@ -43,13 +38,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 class Pass:
     """A store of payloads, and the job at a time of the test's choice."""
 
-    def __init__(self, store: Store, payload_store: PayloadStore, history: History | None = None) -> None:
+    def __init__(self, store: Store, payload_store: PayloadStore, records: Records | None = None) -> None:
         self.store = store
         self.objects = payload_store
         self.payloads = Payloads(payload_store, 1024)
         self.after = 0.0
-        records = AllRecords(store.records, history) if history else store.records
-        self.job = job.Payloads(store.scripts, payload_store, records, timedelta(minutes=10), self.clock)
+        self.job = job.Payloads(
+            store.scripts, payload_store, records or store.records, timedelta(minutes=10), self.clock
+        )
 
     def clock(self) -> float:
         return max((at for _, at in self.objects.objects()), default=0.0) + self.after
@@ -160,41 +156,6 @@ def test_a_store_that_is_away_costs_one_run(redis_client: Redis, tmp_path: Path)
     folder.mkdir()
     work.payloads.keep("orphan", b"[]")
     assert work.run() == []
-
-
-@pytest.fixture
-def archive_url(tmp_path: Path) -> Iterator[str]:
-    yield from empty_history("sqlite", tmp_path)
-
-
-def test_a_payload_is_kept_as_long_as_the_history_has_its_task(
-    redis_client: Redis, tmp_path: Path, archive_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "payloads").mkdir()
-    found = open_payload_store(f"file://{tmp_path}/payloads")
-    assert found
-    history = History(Database(archive_url, 10))
-    work = Pass(store_on(redis_client), found, history)
-    unarchived, feeder = Unarchived(work.store.scripts), Feeder(Database(archive_url, 10))
-    feeder.store([])
-    unarchived.take(1)  # from here on ends are registered
-    reference = work.submit("archived")
-    work.end("archived")
-    maintenance.prune(work.store.scripts, TaskState.COMPLETED, 0, 10)
-    assert work.run() == ["archived"], "it waits for the history"
-    ends = unarchived.take(10)
-    feeder.store(ends)
-    unarchived.done(ends)
-    assert work.run() == ["archived"], "the history has it"
-    assert history.get("archived").data == reference
-    monkeypatch.setattr(job, "_MOST_KEPT_ENDS", -1)
-    work.payloads.keep("orphan", b"[]")
-    assert sorted(work.run()) == ["archived", "orphan"], "nothing is removed while the history is far behind"
-    monkeypatch.undo()
-    feeder.prune(dict.fromkeys(TaskState, timedelta()), work.store.scripts.now_us() + 10**12, 100)
-    assert work.run() == []
-    for each in (history.database, feeder.database):
-        each.engine.dispose()
 
 
 def test_a_housekeeper_killed_in_a_pass_leaves_the_rest_to_the_next(system: System, tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_a_stored_schedule_is_read_back_the_same() -> None:
             {"type": "noop", "interval": 5, "priority": "urgent"},
             "priority: must be one of normal, default, got 'urgent'",
         ),
-        ({"type": "noop", "interval": 5, "missed": "never"}, "missed: .*'skip', 'once' or 'all'"),
+        ({"type": "noop", "interval": 5, "missed": "never"}, "missed: .*'skip', 'once', 'all'"),
         ({"type": "noop", "interval": 5, "every": 3}, "every: is unknown"),
         ({"type": "firmq.webhook", "interval": 5}, "is internal"),
         ({"type": "noop", "interval": 5, "timeout": "long"}, "timeout: "),
