@@ -17,7 +17,7 @@ from werkzeug.routing import BaseConverter
 
 from firmq.gateway.auth.authenticator import Authenticator
 from firmq.gateway.circuit_breaker import CircuitBreaker
-from firmq.gateway.feature import Services, features, other_keys
+from firmq.gateway.feature import Services, features
 from firmq.gateway.http import errors, middleware
 from firmq.gateway.http.endpoints import NAME_IN_PATH, Guards, Limits, register
 from firmq.gateway.http.openapi import document
@@ -135,7 +135,7 @@ def _add_routes(
     waiters: int,
     authenticator: Authenticator | None,
 ) -> None:
-    keyring = Keyring(settings.api_keys, settings.api_keys_file, others=bool(other_keys(settings)))
+    keyring = Keyring(settings.api_keys, settings.api_keys_file, others=settings.has_other_keys())
     scripts = Scripts(redis, replicas=settings.submit_replicas, confirm_writes=settings.confirm_writes)
     queues = Queues.of(scripts, settings)
     records = Records(scripts, queues.register, Payloads.of(settings))
@@ -156,7 +156,7 @@ def _add_routes(
             scripts,
             metrics,
             circuit_breaker,
-            other_keys=other_keys(settings),
+            other_keys=[found for each in features() if (found := each.keys(settings))],
             redaction=services.redaction,
         ),
         audit=Audit(redis),

@@ -64,8 +64,3 @@ class Feature:
 def features() -> list[Feature]:
     """Returns the contributions of all features to the gateway."""
     return features_of("gateway")
-
-
-def other_keys(settings: Settings) -> list[OtherKeys]:
-    """Returns the API keys of features."""
-    return [keys for feature in features() if (keys := feature.keys(settings))]

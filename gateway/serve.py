@@ -31,7 +31,6 @@ import tempfile
 import time
 from typing import Any
 
-from firmq.gateway.feature import other_keys
 from firmq.shared.config.settings import Settings, exit_with
 from firmq.shared.errors import SettingsError
 from firmq.shared.http import bind
@@ -75,7 +74,7 @@ def serve(settings: Settings) -> None:
 
 def _keys_or_exit(settings: Settings) -> Keyring:
     try:
-        return Keyring(settings.api_keys, settings.api_keys_file, others=bool(other_keys(settings)))
+        return Keyring(settings.api_keys, settings.api_keys_file, others=settings.has_other_keys())
     except SettingsError as error:
         exit_with(f"invalid settings:\n  {str(error).replace(chr(10), chr(10) + '  ')}")
 

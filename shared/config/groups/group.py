@@ -30,6 +30,10 @@ class Group(BaseModel):
         """Returns whether tasks may have webhooks; `signed`: only if this part has the secrets that sign them."""
         return False
 
+    def has_other_keys(self) -> bool:
+        """Returns whether there may be API keys beside those of the settings."""
+        return False
+
     # --- What a feature's group can add; `Settings` calls these for each feature ---
 
     ADDRESSES: ClassVar[tuple[str, ...]] = ()

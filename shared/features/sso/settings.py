@@ -56,6 +56,9 @@ class SsoSettings(Group):
         "personal_keys.per_user", 10, "Maximum personal API keys of one user at a time.", ge=1, le=100
     )
 
+    def has_other_keys(self) -> bool:
+        return bool(self.personal_keys)
+
     def check(self) -> None:
         others = {"oidc_client_id": self.oidc_client_id, "oidc_roles": self.oidc_roles}
         needed = {**others, "dashboard_url": DashboardSettings.of(self).dashboard_url}

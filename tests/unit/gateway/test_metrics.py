@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,14 @@ def test_counts_of_ended_processes_stay(tmp_path: Path) -> None:
     take_over(str(tmp_path), 2)
     assert [each.name for each in sorted(tmp_path.glob("*.db"))] == ["counter_1.db", "counter_gone.db"]
     assert "n_total 7.0" in page(tmp_path)
+
+
+def test_the_first_process_imports_prometheus_client_after_it_has_set_the_folder() -> None:
+    code = (
+        "import sys\n"
+        "from firmq.gateway import serve\n"
+        "from firmq.shared.config.settings import load\n"
+        "serve._keys_or_exit(load({}))\n"
+        "assert 'prometheus_client' not in sys.modules, 'it would count each process by itself'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
