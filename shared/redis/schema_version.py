@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORMAT = 6
+FORMAT = 7
 """The format that this version writes."""
-OLDEST_READ = 6
+OLDEST_READ = 7
 """The oldest format that this version works with; the number is then raised to its own."""
 _DIGITS = 9
 
@@ -38,13 +38,14 @@ def of_another_name(key: str) -> str:
     """Returns the refusal of data whose format is at `key`, where versions kept it before format 6 renamed all keys."""
     return (
         f"the data in Redis has format 5 or older ({key}) and this version reads {OLDEST_READ} or newer: "
-        "let the version that wrote it complete its tasks, then use another Redis database (REDIS_URL) or KEY_PREFIX"
+        "let the version that wrote it complete its tasks, then use another Redis database or KEY_PREFIX"
     )
 
 
 def judge(found: bytes | str, key: str, ours: int = FORMAT, oldest: int = OLDEST_READ) -> SchemaCheck:
     """Returns how to treat data whose format is `found` at `key`."""
     shown = found.decode(errors="replace") if isinstance(found, bytes) else found
+    shown = shown.partition(" ")[0]  # format 6 could have marks after its number
     if not shown.isdecimal() or len(shown) > _DIGITS:
         return SchemaCheck(refusal=f"the data in Redis has the unknown format {shown[:40]!r}: restore {key}")
     number = int(shown)
@@ -56,6 +57,6 @@ def judge(found: bytes | str, key: str, ours: int = FORMAT, oldest: int = OLDEST
     if number < oldest:
         return SchemaCheck(
             refusal=f"the data in Redis has format {number} and this version reads {oldest} or newer: "
-            "run the version that wrote it, or use another Redis database (REDIS_URL)"
+            "let the version that wrote it complete its tasks, then use another Redis database or KEY_PREFIX"
         )
     return SchemaCheck(raise_it=number < ours)

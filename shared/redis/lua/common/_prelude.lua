@@ -4,7 +4,7 @@
 -- Numbers go to Redis as text made by num(): Lua's own conversion keeps 14 digits, and a microsecond has 16.
 
 -- A step of one version must not touch data of another; no number means that nothing was written yet.
-local FORMAT = '6'
+local FORMAT = '7'
 local stored_format = redis.call('GET', keys.FORMAT) or FORMAT
 if stored_format ~= FORMAT then
   return redis.error_reply('FORMAT the data in Redis is of format ' .. stored_format .. ' and this version writes ' ..
