@@ -35,11 +35,6 @@ class Feature:
     """Templates by slot, such as "tasks.actions"; the templates of the core name the slots."""
     in_menu: Callable[[Settings], bool] = lambda settings: True
     """Whether these settings need its menu entries."""
-    sign_in: Callable[[Settings], str] = lambda settings: ""
-    """Returns a digest of the settings that give roles to users of its sign-in, whose pages are below `/sign-in/`.
-
-    Without that sign-in it is empty; its change ends their sessions.
-    """
     statistics: Callable[[str | None], Mapping[str, Any]] | None = None
     """Returns the history on the pages of all types, or of one: `report`, `percentiles`, `slowest`."""
     audit_link: Callable[[str, str], str] | None = None
@@ -49,8 +44,3 @@ class Feature:
 def features() -> list[Feature]:
     """Returns the contributions of all features to the dashboard."""
     return features_of("dashboard")
-
-
-def sign_in_mark(settings: Settings) -> str:
-    """Returns the digest of the feature by which users sign in; "" without one."""
-    return next(filter(None, (feature.sign_in(settings) for feature in features())), "")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from werkzeug.security import check_password_hash, generate_password_hash
 
-from firmq.dashboard.feature import sign_in_mark
 from firmq.shared.config.settings import Settings, exit_with
 from firmq.shared.errors import SettingsError
 
@@ -51,7 +50,7 @@ class Users:
     def __init__(
         self, lines: Iterable[str], proxy_header: str = "", proxy_role: str = "viewer", provider_mark: str = ""
     ) -> None:
-        """Raises SettingsError, which names each invalid line. `provider_mark`: see `sign_in_mark`."""
+        """Raises SettingsError, which names each invalid line. `provider_mark`: see `Group.sign_in_mark`."""
         self.provider_mark = provider_mark
         self.hashes: dict[str, tuple[Role, str]] = {}
         self.proxy_header = proxy_header
@@ -68,7 +67,7 @@ class Users:
             lines = [line.strip() for line in Path(path).read_text("utf-8-sig").splitlines()] if path else []
             given = [*settings.dashboard_users, *(line for line in lines if line and not line.startswith("#"))]
             header, role = settings.dashboard_proxy_user_header, settings.dashboard_proxy_role
-            return cls(given, header, role, sign_in_mark(settings))
+            return cls(given, header, role, settings.sign_in_mark())
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             exit_with(f"DASHBOARD_USERS_FILE: {path} cannot be read: {why}")

@@ -33,7 +33,7 @@ class Across(Enum):
     SCHEDULE = auto()  # the one that has the schedule in the path
     TASK = auto()  # the one in which the task is placed
     BATCH = auto()  # the one in which the batch is placed
-    ALL = auto()  # all: each makes the change, or none
+    ALL = auto()  # all stores: the change is made in each, or in none
     STEP_DOWN = auto()  # the same, answered as the first one answers
     ONE = auto()  # those that know the object in the path; their answers are merged
     HOLDER = auto()  # the first one that knows the object in the path

@@ -1,7 +1,7 @@
 """The conditions for alerts, the dashboard, the doctor and health checks, and the alerts that they raise.
 
-Each condition has the name of its section in docs/operate/runbook.md. A Prometheus alert of that name reports the same
-problem at the same level; the thresholds are equal where both measure the same value.
+Each condition has the name of its section in docs/operate/runbook.md. Where Prometheus has an alert of that name, it
+reports the same problem at the same level, with the same threshold if both measure the same value.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def _locks(now: Observation) -> Iterator[Alert]:
         held = now.seconds_since(lock.acquired_at) if lock.locked and lock.name != LEADER else 0
         if held > _over("FirmqHousekeepingJobLate", now):
             title = f"Lock {lock.name} has been held by {lock.owner} for {duration(held)}"
-            advice = "Its holder hangs, or has very much to do: check its log, then take the lock from it."
+            advice = "Its holder hangs or is overloaded: check its log, then release the lock."
             yield raised("FirmqHousekeepingJobLate", title, advice, lock.name)
     for name in now.lost_locks:
         title = f"Lock {name} was lost {_MINUTES} by a housekeeper that was at work"

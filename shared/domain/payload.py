@@ -42,7 +42,7 @@ class PayloadReference:
         except (KeyError, TypeError, ValueError):
             found, size = None, 0
         if not found:
-            raise CorruptRecord("the record refers to a payload in an unknown way")
+            raise CorruptRecord("the payload reference in the record is invalid")
         return cls(found[1], found[2], size)
 
     @property

@@ -116,7 +116,7 @@ def parse(text: str) -> dict[str, Any]:
         except ValueError as error:
             raise SearchError(f"{_shown(word)}: {error}") from None
         if field in found:
-            raise SearchError(f"{_shown(word)}: {name.rstrip('<>')} is given twice, give it once")
+            raise SearchError(f"{_shown(word)}: {name.rstrip('<>')} appears twice: remove one")
         found[field] = read_value
     return found
 
@@ -126,7 +126,7 @@ def parse_data(text: str) -> tuple[DataField, ...]:
     found: tuple[DataField, ...] = ()
     for word, name, value, quoted in _words(text):
         if word == value:
-            raise SearchError(f"{_shown(word)} is no field with a value: write it as in customer.id:42")
+            raise SearchError(f"{_shown(word)} needs a field and a value, for example customer.id:42")
         try:
             found = _at_most((*found, _data(name, value, quoted)))
         except ValueError as error:

@@ -95,7 +95,7 @@ class Payloads:
     def _demand(self) -> PayloadStore:
         if self.store is None:
             raise PayloadUnavailable(
-                "this part has no PAYLOAD_STORE, in which the value is: set the same for all parts and for programs "
-                "that submit directly"
+                "the value is in the payload store, but PAYLOAD_STORE is not set here: set the same for all parts and "
+                "for programs that submit directly"
             )
         return self.store

@@ -110,7 +110,7 @@ def filter_of(given: Mapping[str, Any], search: str = "") -> Filter:
     found = parse(search)
     for name in found:
         if name in given and name != "data":
-            raise SearchError(f"the search has {name}, which is given beside it too: give it once")
+            raise SearchError(f"{name} is in the search and a parameter of its own too: remove one")
     both = {**given, **found}
     if data := (*given.get("data", ()), *found.get("data", ())):
         both["data"] = data

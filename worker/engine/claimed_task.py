@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from firmq.shared.domain.traceparent import read_traceparent, trace_id
 from firmq.worker.executors.ipc import Assignment
+from firmq.worker.executors.recorder import LastLines
 
 SETTLED = 10.0
 """Seconds after which a running suspect blocks no other task: a task that kills a worker mostly does it soon, and other
@@ -57,8 +57,7 @@ class ClaimedTask:
     progress: bytes = b""
     cancelled: bool = False
     lost: bool = False
-    log_size: int = 0
-    logs: deque[str] = field(default_factory=deque)
+    logs: LastLines = field(default_factory=LastLines)
     parent_results: bytes = b""
     lane: str = ""
     """The suffix of the lane from which it was claimed."""
@@ -91,7 +90,7 @@ class ClaimedTask:
         return self.losses > 0 or self.crashes > 0 or self.suspicions > 0
 
     def runs_isolated(self, now: float) -> bool:
-        """Returns the same, unless it has run for so long that it does not matter: most crashes happen early."""
+        """Returns `crashed_before`, but False after SETTLED seconds of running: most crashes happen early."""
         return self.crashed_before and now < self.began_at + SETTLED
 
     def company(self, slots: int) -> int:
@@ -155,11 +154,8 @@ class ClaimedTask:
         return {"task_id": self.id.decode(), "attempt": self.attempt, "trace_id": trace_id(self.traceparent)}
 
     def log(self, line: str, limit: int) -> None:
-        """Keeps the last `limit` characters of log lines, in case the executor dies."""
-        self.logs.append(line)
-        self.log_size += len(line)
-        while self.log_size > limit:
-            self.log_size -= len(self.logs.popleft())
+        """Keeps the last `limit` bytes of log lines, in case the executor dies."""
+        self.logs.add(line, limit)
 
 
 _COUNTS = ("attempt", "failures", "crashes", "losses", "suspicions")

@@ -278,9 +278,9 @@ def _sort(reports: Sequence[Report], answers: Sequence[int], result: SyncResult)
             result.refused.append(report.claimed)
             continue
         if answer == 2:
-            report.ended = report.ended._replace(state=TaskState.CANCELLED)
+            report.ended = report.ended._replace(state=TaskState.CANCELLED, delay_us=None)
         elif report.ended.outcome == Outcome.REFUSED and answer == 1:
-            report.ended = report.ended._replace(outcome=Outcome.FAILED, state=TaskState.FAILED)
+            report.ended = report.ended._replace(outcome=Outcome.FAILED, state=TaskState.FAILED, delay_us=None)
         result.written.append(report)
 
 

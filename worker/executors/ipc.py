@@ -212,13 +212,13 @@ def read_frame(file: BinaryIO) -> Any:
 
 
 def _changed() -> CorruptFrame:
-    return CorruptFrame("a frame that was changed on its way")
+    return CorruptFrame("a frame with a wrong checksum")
 
 
 def _no_frame(mark: bytes, length: int, most: int) -> CorruptFrame:
     if mark != _MARK:
-        return CorruptFrame("bytes that are no frame")
-    return CorruptFrame(f"a frame of {length} bytes, {most} is the most")
+        return CorruptFrame("bytes that do not form a frame")
+    return CorruptFrame(f"a frame of {length} bytes exceeds the maximum of {most}")
 
 
 def start_tokens(numbers: list[int]) -> bytes:

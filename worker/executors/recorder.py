@@ -33,6 +33,23 @@ class HandlerSpans:
         return {"spans": self.kept, "spans_left_out": self.count - len(self.kept)} if self.kept else {}
 
 
+class LastLines(deque[str]):
+    """The last log lines of an attempt, bounded in bytes of UTF-8."""
+
+    size = 0
+
+    def add(self, line: str, limit: int) -> None:
+        """Adds a line, and drops the oldest ones beyond the limit."""
+        self.append(line)
+        self.size += _size(line)
+        while self.size > limit:
+            self.size -= _size(self.popleft())
+
+
+def _size(line: str) -> int:
+    return len(line) if line.isascii() else len(line.encode(errors="replace"))
+
+
 class Recorder:
     """Keeps the last log lines of one attempt and passes on each, and its progress, until the attempt ends.
 
@@ -42,7 +59,6 @@ class Recorder:
 
     __slots__ = (
         "_progress_at",
-        "_size",
         "assignment",
         "ended",
         "limit",
@@ -72,14 +88,13 @@ class Recorder:
         self.on_line = on_line
         self.on_progress = on_progress
         self.pause = pause
-        self.lines: deque[str] = deque()
+        self.lines = LastLines()
         self.ended = False
         self.rq_job_end: bytes | None = None
         """How an RQ job has ended, for `report.lua`."""
         self.spans: HandlerSpans | None = None
         self.replay: Any = None
         """The steps of the task, once the handler of a durable function has asked for one."""
-        self._size = 0
         self._progress_at = 0.0
 
     def mute(self) -> None:
@@ -91,10 +106,7 @@ class Recorder:
         """Adds one line."""
         if self.ended:
             return
-        self.lines.append(line)
-        self._size += len(line)
-        while self._size > self.limit:
-            self._size -= len(self.lines.popleft())
+        self.lines.add(line, self.limit)
         self.on_line(self.number, line)
 
     def progress(self, fraction: float, message: str) -> None:

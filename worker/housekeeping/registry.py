@@ -43,7 +43,7 @@ def until_done(held: HeldLock, step: Callable[[], int], batch: int, most: int) -
 
 
 def removed_until_done(held: HeldLock, step: Callable[[], Pruned], batch: int, most: int) -> RunResult:
-    """Does the same for a step that leaves some items: where most are left, the next run can wait."""
+    """Does as `until_done` with a step that may keep items; asks for another run only if most were removed."""
     removed = looked = 0
     for _ in range(most):
         held.check()

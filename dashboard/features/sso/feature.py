@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from firmq.dashboard.feature import Feature
-from firmq.dashboard.features.sso.oidc import mark_of
 from firmq.dashboard.features.sso.pages import Accounts, blueprint
 from firmq.shared.features.sso.settings import SsoSettings
 
@@ -14,5 +13,4 @@ FEATURE = Feature(
     navigation=(("/audit", "/keys", "API keys"),),
     in_menu=lambda settings: bool(SsoSettings.of(settings).personal_keys),
     slots={"sign_in.top": "sso/button.html"},
-    sign_in=mark_of,
 )

@@ -2,8 +2,8 @@
 
 Authlib keeps state, nonce and code verifier of a sign-in in the signed cookie of the browser, and validates the ID
 token. Redis has the states of sign-ins that succeeded only, as strangers could fill it by starting sign-ins.
-Here are the rules that Authlib leaves to its users: which algorithms and audience count, that the metadata is of the
-issuer of the settings, that a state is used once, and which role the claims give.
+Here are the rules that Authlib leaves to its users: which algorithms and audience are accepted, that the metadata has
+the issuer of the settings, that a state is used once, and which role the claims give.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class IdentityProvider:
         found: dict[str, Any] = self.client.load_server_metadata()
         if found.get("issuer") != self.settings.oidc_issuer:
             found.pop("_loaded_at", None)
-            raise SignInFailed("The metadata of the identity provider is of another issuer than OIDC_ISSUER.")
+            raise SignInFailed("The issuer in the metadata of the identity provider differs from OIDC_ISSUER.")
         offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
         found["id_token_signing_alg_values_supported"] = [each for each in offered if each in ALGORITHMS]
         return found
@@ -135,10 +135,12 @@ class IdentityProvider:
         claims = dict(token.get("userinfo") or {})
         if not claims:
             raise SignInFailed("The identity provider sent no ID token.")
-        if _at(claims, self.settings.oidc_roles_claim) is None and metadata.get("userinfo_endpoint"):
+        path = self.settings.oidc_roles_claim
+        if _at(claims, path) is None and metadata.get("userinfo_endpoint"):
             more = self.client.userinfo(token=token)
             if more.get("sub") == claims["sub"]:
-                claims = {**more, **claims}
+                # By its whole path: the token may have another part of the same claim.
+                claims = {**more, **claims, path: _at(more, path)}
         return claims
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
@@ -167,15 +169,6 @@ def role_of(claim: object, roles: Mapping[str, str]) -> Role | None:
     values = claim if isinstance(claim, list) else [claim]
     given = [roles[each] for each in (*values, "*") if isinstance(each, str) and each in roles]
     return max((Role[each.upper()] for each in given), default=None)
-
-
-def mark_of(given: Settings) -> str:
-    """Returns a digest of the settings of roles, whose change ends earlier sessions; "" without provider."""
-    settings = SsoSettings.of(given)
-    if not settings.oidc_issuer:
-        return ""
-    decides = (settings.oidc_issuer, settings.oidc_client_id, settings.oidc_roles_claim, settings.oidc_roles)
-    return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
 
 
 def _at(claims: Mapping[str, Any], path: str) -> object:

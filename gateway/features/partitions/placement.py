@@ -1,4 +1,4 @@
-"""Chooses the partition of an HTTP submission; the rules are in `shared/submission/placement.py`.
+"""Chooses the partition of an HTTP submission; the rules are in `shared/features/partitions/placement.py`.
 
 A task that nothing ties to a partition goes to the less loaded of two that are reachable and not draining.
 """

@@ -73,7 +73,8 @@ def _view(field: str | None, values: Values) -> ValuesView:
 
 
 def _routes(services: Services) -> list[object]:
-    return [BreakdownRoutes(Breakdowns(services.records, Batches(services.scripts)))]
+    in_redis = services.dead_letters.records  # without the history, whose tasks have no data here
+    return [BreakdownRoutes(Breakdowns(in_redis, Batches(services.scripts)))]
 
 
 FEATURE = Feature(routes=_routes)

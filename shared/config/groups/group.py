@@ -34,6 +34,10 @@ class Group(BaseModel):
         """Returns whether there may be API keys beside those of the settings."""
         return False
 
+    def sign_in_mark(self) -> str:
+        """Returns a digest of how an identity provider gives roles, whose change ends sessions; "" without one."""
+        return ""
+
     # --- What a feature's group can add; `Settings` calls these for each feature ---
 
     ADDRESSES: ClassVar[tuple[str, ...]] = ()

@@ -62,7 +62,7 @@ class QueueSettings(Group):
         ge=60,
     )
     max_log_bytes: int = at(
-        "limits.log_bytes", 16384, "Bytes of log kept per attempt, the last ones.", ge=0, le=1 << 20
+        "limits.log_bytes", 16384, "Bytes of log kept per attempt; the oldest lines are dropped.", ge=0, le=1 << 20
     )
     max_delay: Seconds = at("limits.delay", 366 * 86400, "Longest delay of a task.")
     task_limits: Mappings = at(

@@ -376,7 +376,7 @@ class BulkActions:
         Raises ValueError for an action of another kind.
         """
         if action.verb not in (Verb.CANCEL, Verb.DELETE):
-            raise ValueError(f"only cancelled and deleted tasks can be restored: this action was to {action.verb}")
+            raise ValueError(f"only the actions cancel and delete can be undone: this one is {action.verb}")
         wanted = Filter(deleted=action.verb is Verb.DELETE, bulk=action.id, since=action.begun_at)
         plan = Plan(verb=Verb.RESTORE, selection=Selection(wanted=wanted))
         what = f"undo of {action.verb}: {action.what}"[:200]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from firmq.shared.config.groups.dashboard import DashboardSettings
 from firmq.shared.config.groups.group import Group, at
 from firmq.shared.config.values import Names, RolesByClaim, ScopeNames, Seconds, WebUrl
@@ -55,6 +57,12 @@ class SsoSettings(Group):
     personal_keys_per_user: int = at(
         "personal_keys.per_user", 10, "Maximum personal API keys of one user at a time.", ge=1, le=100
     )
+
+    def sign_in_mark(self) -> str:
+        if not self.oidc_issuer:
+            return ""
+        decides = (self.oidc_issuer, self.oidc_client_id, self.oidc_roles_claim, self.oidc_roles)
+        return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
 
     def has_other_keys(self) -> bool:
         return bool(self.personal_keys)

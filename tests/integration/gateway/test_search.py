@@ -67,7 +67,7 @@ def test_breakdowns_and_previews_take_them_too(
     ("query", "name", "words"),
     [
         ({"search": "colour:red"}, "search", "there is no field 'colour'"),
-        ({"search": "type:a", "type": "b"}, "search", "the search has type"),
+        ({"search": "type:a", "type": "b"}, "search", "type is in the search"),
         ({"data": "customer"}, "data", "customer.id:42"),
         ({"older_than": "0"}, "older_than", "more than 0"),
         ({"cause": "A-Z"}, "cause", ""),

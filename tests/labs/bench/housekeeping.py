@@ -39,6 +39,7 @@ from firmq.shared.stores import maintenance
 from firmq.shared.stores.locks import RedisLocks
 from firmq.shared.stores.queues import Queues
 from tests.labs.bench import server
+from tests.support.attempt_ends import claiming
 from tests.support.keys import keys
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,12 +128,12 @@ class Beside(threading.Thread):
 
     def run(self) -> None:
         queues = Queues(self.scripts, QUEUES)
-        arguments = [part for name in QUEUES for part in (name, 1)]
+        quotas = [part for name in QUEUES for part in (name, 1)]
         while not self.ended.wait(0.004):
             task = NewTask(id=new_task_id(), type="noop", data="null", queue="q00")
             self._time(self.task_factory, partial(queues.submit, [task]))
-            claim = partial(self.scripts.call, "claim", "w1", new_task_id(), 60_000_000, 4, 1 << 20, *arguments)
-            self._time(self.claims, claim)
+            arguments = claiming("w1", new_task_id(), 60_000_000, 4, 1 << 20, *quotas)
+            self._time(self.claims, partial(self.scripts.call, "claim", *arguments))
 
     def _time(self, into: list[float], act: Callable[[], object]) -> None:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Nothing for workers and housekeepers: `firmq run` is a command."""
+"""Adds nothing to workers and housekeepers: this folder has the command `firmq run`."""
 
 from __future__ import annotations
 

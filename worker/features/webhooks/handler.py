@@ -74,7 +74,7 @@ def _settings() -> tuple[EgressPolicy, tuple[bytes, ...]]:
 
 
 def deliver(notification: Notification, connection: Connection, secrets: Sequence[bytes]) -> dict[str, Any]:
-    """Makes one attempt. Raises CallFailed, DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
+    """Makes one attempt. Raises DeliveryFailed, RetryLater, or GiveUp where another try cannot help."""
     if not secrets:
         raise DeliveryFailed("this worker has no WEBHOOK_SECRETS: copy them from the gateway")
     body = content(notification)
@@ -84,6 +84,8 @@ def deliver(notification: Notification, connection: Connection, secrets: Sequenc
         answer = connection.send(notification.url, "POST", body, signed)
     except NotAllowed as error:
         raise GiveUp(f"{notification.url} must not be called: {error}") from error
+    except CallFailed as error:
+        raise DeliveryFailed(f"{notification.url} {error}") from error
     _judge(notification.url, answer, is_public(ip_address(connection.address)))
     return {"status": answer.status, "address": connection.address, "seconds": round(time.monotonic() - began, 3)}
 

@@ -29,7 +29,7 @@ end
 -- name of a path, as one more task.
 local search = {cost = 0}
 
--- Return the position after a string of a JSON text, after any value, and of the first character that is no space.
+-- Return the position after a string of a JSON text, after any value, and of the first character that is not a space.
 function search.string_end(s, at)
   local from = at + 1
   while true do

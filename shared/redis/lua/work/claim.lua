@@ -23,7 +23,7 @@ local NAMES = {'state', 'description', 'data', 'attempt', 'failures', 'crashes',
 -- Their places: a table by names would make a claim of ten tasks 3 % slower.
 local STATE, TYPE, DATA, ATTEMPT, EXPIRES_AT, ORIGIN, TOKEN, UNIQUE, RELATIONS = 1, 2, 3, 4, 11, 12, 13, 14, 15
 local SUSPICIONS, REFUSED, PINNED, LIMIT_KEY, FAIR_KEY, SCORE = 16, 17, 18, 19, 20, 21
--- Without wait queues these are not needed.
+-- Without wait queues these are not needed. They stay the last ones: `unpack` ends at the first nil.
 if not limited then NAMES[SCORE], NAMES[FAIR_KEY], NAMES[LIMIT_KEY] = nil, nil, nil end
 local tasks, unreadable, taken = {}, {}, {}
 

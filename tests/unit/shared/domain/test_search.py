@@ -58,8 +58,8 @@ def test_words_become_a_filter(text: str, fields: dict[str, Any]) -> None:
         ("data.:3", ["'data.:3'"]),
         ("data.a..b:3", ["'data.a..b:3'"]),
         ("type:", ["'type:'", "the value is missing"]),
-        ("type:a type:b", ["'type:b'", "given twice"]),
-        ("state:failed status:failed", ["given twice"]),
+        ("type:a type:b", ["'type:b'", "appears twice"]),
+        ("state:failed status:failed", ["appears twice"]),
         ("queue:a/b", ["'queue:a/b'", "A-Z"]),
         ("since:yesterday", ["'since:yesterday'", "2030-01-31T12:00:00Z"]),
         ("deleted:no", ["'deleted:no'", "yes"]),
@@ -69,7 +69,7 @@ def test_words_become_a_filter(text: str, fields: dict[str, Any]) -> None:
         ("data.a:1 data.b:1 data.c:1 data.d:1 data.e:1", ["'data.e:1'", "at most 4"]),
         ("data.a.b.c.d.e.f.g.h.i:1", ["at most 8 names"]),
         ("x" * (LONGEST + 1), ["shorten it to 500"]),
-        ("a b", ["'b'", "given twice"]),
+        ("a b", ["'b'", "appears twice"]),
     ],
 )
 def test_an_error_names_the_word_and_what_is_allowed(text: str, words: list[str]) -> None:
@@ -79,7 +79,7 @@ def test_an_error_names_the_word_and_what_is_allowed(text: str, words: list[str]
 
 
 def test_a_field_is_not_given_beside_the_search_too() -> None:
-    with pytest.raises(SearchError, match="the search has type"):
+    with pytest.raises(SearchError, match="type is in the search"):
         filter_of({"type": "a"}, "type:b")
     both = filter_of({"data": parse_data("a:1"), "queue": "low"}, "data.b:2 type:x")
     assert both == Filter(data=(DataField("a", "1"), DataField("b", "2")), queue="low", type="x")

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from firmq.worker.executors.log_capture import LogCapture
-from firmq.worker.executors.recorder import Recorder
+from firmq.worker.executors.recorder import LastLines, Recorder
+
+
+@pytest.mark.parametrize(("line", "kept"), [("a" * 10, 3), ("é" * 10, 1), ("任" * 10, 1), ("\ud800" * 10, 3)])
+def test_the_limit_is_in_bytes(line: str, kept: int) -> None:
+    lines = LastLines()
+    for _ in range(5):
+        lines.add(line, 30)
+    assert len(lines) == kept
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, 0), (30, 1)])

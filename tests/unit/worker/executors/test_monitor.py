@@ -111,7 +111,7 @@ def test_log_lines_and_progress_are_kept_with_their_task(scene: Scene) -> None:
 
 
 def test_an_executor_with_foreign_bytes_in_its_pipe_is_killed(scene: Scene) -> None:
-    scene.executor.events.append(cast("Any", ipc.CorruptFrame("bytes that are no frame")))
+    scene.executor.events.append(cast("Any", ipc.CorruptFrame("bytes that do not form a frame")))
     scene.monitor.read_events()
     assert scene.executor.closed_to_input
     assert str(scene.executor.killed_because).startswith("pipes: ")
