@@ -94,6 +94,15 @@ def test_a_field_of_one_attempt_is_not_read_for_the_next(store: Store) -> None:
     assert store.redis.hmget(keys.rq_job(second), "losses", "suspicions") == [None, None]
 
 
+def test_a_returned_task_has_waited_since_it_was_enqueued(store: Store) -> None:
+    [task] = store.submit(1)
+    enqueued = store.redis.zscore(keys.pending("normal"), task)
+    store.claim(1)
+    store.clock.advance(timedelta(seconds=5))
+    assert report(store.scripts, ended(task, "t1", "interrupted", enqueued_us=int(enqueued))) == [1]
+    assert store.redis.zscore(keys.pending("normal"), task) == enqueued
+
+
 @pytest.mark.parametrize("old", TaskState)
 def test_an_illegal_transition_writes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch, old: TaskState) -> None:
     script = (

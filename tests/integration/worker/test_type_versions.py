@@ -277,6 +277,7 @@ def test_a_pinned_task_waits_for_its_version_as_long_as_that_lives(store: Store)
         announce(store, "2", PINNED["2"])
         assert claim(store, "2") == []
         assert maintenance.refused(store.scripts, 10) == 0
+        assert store.records.get(task).throttled_by == "worker"
     store.clock.advance(timedelta(seconds=2))
     announce(store, "2", PINNED["2"])
     assert maintenance.refused(store.scripts, 10) == 0
@@ -309,6 +310,29 @@ def test_a_pinned_task_whose_data_is_refused_is_asked_of_other_versions(store: S
     assert refuse(store, task, PINNED["1"].version) == 3
     assert claim(store, "1") == []
     assert claim(store, "2") == [task]
+
+
+def test_a_dead_letter_is_pinned_no_more(store: Store) -> None:
+    task = pinned_task(store)
+    store.clock.advance(timedelta(seconds=61))
+    announce(store, "1", PINNED["1"])
+    assert claim(store, "1") == [task]
+    refuse(store, task, PINNED["1"].version)
+    assert store.state(task) is TaskState.FAILED
+    assert store.records.get(task).pinned_to is None
+
+
+def test_the_version_that_stores_a_step_has_not_refused_the_task(store: Store) -> None:
+    for name, each in PINNED.items():
+        announce(store, name, each)
+    [task] = submit(store, "ship")
+    assert claim(store, "1") == [task]
+    refuse(store, task, PINNED["1"].version)
+    assert claim(store, "2") == [task]
+    token = text(store.redis.hget(keys.rq_job(task), "token"))
+    save = ("step_save", task, token, "a", '{"kind":"result","value":1}', 9, 999, PINNED["2"].version)
+    assert store.scripts.call(*save)[0] == b"stored"
+    assert store.redis.hmget(keys.rq_job(task), "pinned", "refused") == [PINNED["2"].version.encode(), None]
 
 
 def test_a_task_whose_type_has_no_live_worker_at_all_is_never_failed_for_it(store: Store) -> None:
