@@ -126,7 +126,7 @@ def test_a_store_that_is_away_refuses_large_data_only(gateway: Gateway, folder: 
 def test_a_gateway_without_the_setting_says_so(gateway: Gateway, make_gateway: MakeGateway) -> None:
     task = gateway.submit(data=LARGE)
     refused = make_gateway().http.get(f"/tasks/{task}")
-    assert (refused.status_code, "has no PAYLOAD_STORE" in refused.text) == (503, True)
+    assert (refused.status_code, "PAYLOAD_STORE is not set here" in refused.text) == (503, True)
 
 
 def test_the_body_that_is_too_large_names_the_settings(make_gateway: MakeGateway) -> None:

@@ -71,7 +71,7 @@ def test_a_payload_that_is_missing_or_changed_is_not_read(url: str) -> None:
     payloads.store.delete(reference.name)
     with pytest.raises(PayloadUnavailable, match=f"no object {reference.name}"):
         payloads.load(reference)
-    with pytest.raises(PayloadUnavailable, match="has no PAYLOAD_STORE"):
+    with pytest.raises(PayloadUnavailable, match="PAYLOAD_STORE is not set here"):
         Payloads().load(reference)
 
 
