@@ -44,7 +44,7 @@ def _task(queue: str = "normal", delay: timedelta | None = None) -> NewTask:
 
 def _work(system: System, numbers: Iterable[int], failures: Counter[bytes]) -> None:
     token = new_task_id()
-    *_, held, _ = system.scripts.call("claim", *claiming("digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK))
+    held = system.scripts.call("claim", *claiming("digger", token, 60_000_000, CHUNK, 1 << 24, "normal", CHUNK))[3]
     ends = []
     for task, number in zip(held, numbers, strict=False):
         if number % 7 == 0:
