@@ -125,15 +125,15 @@ class Measure:
 
 
 MEASURES = (
-    Measure("product lines, Python and Lua, nothing generated", product, 69_300, 60_000),
-    Measure("of these the core: neither features nor integrations", core, 51_300, 36_000),
+    Measure("product lines, Python and Lua, nothing generated", product, 69_145, 60_000),
+    Measure("of these the core: neither features nor integrations", core, 51_220, 36_000),
     Measure("files that mention partitions, beside their own", mention_partitions, 13, 15),
     Measure("files that name one option of a task (fair_key)", name_one_option, 13, 10),
     Measure("classes that declare a task (8 or more fields)", describe_a_task, 12, 6),
     Measure("fields of the largest class of settings", largest_settings_class, 24, 40),
     Measure("lines of the longest Lua file", longest_script, 183, 200),
     Measure("lines of the longest function", longest_function, 60, 60),
-    Measure("lines of tests", tests, 89_950, 72_000),
+    Measure("lines of tests", tests, 89_875, 72_000),
     Measure("changed lines of the largest commit, without moves", largest, 1_500, 1_500),
 )
 

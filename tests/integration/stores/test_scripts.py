@@ -99,7 +99,7 @@ def test_a_returned_task_has_waited_since_it_was_enqueued(store: Store) -> None:
     enqueued = store.redis.zscore(keys.pending("normal"), task)
     store.claim(1)
     store.clock.advance(timedelta(seconds=5))
-    assert report(store.scripts, ended(task, "t1", "interrupted", enqueued_us=int(enqueued))) == [1]
+    assert report(store.scripts, ended(task, "t1", "interrupted", enqueued_us=int(enqueued or 0))) == [1]
     assert store.redis.zscore(keys.pending("normal"), task) == enqueued
 
 
